@@ -1,0 +1,198 @@
+"""Opening a bundle: nothing of it is trusted before its hashes and its golden vectors hold."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from paddleport import files, sealed
+from paddleport.errors import ArtifactError, UsageError
+from paddleport.manifest import GOLDEN, MANIFEST, SCHEMA_VERSION, Manifest, PrecisionInfo
+from paddleport.session import DEFAULT_PROVIDERS, Session
+from paddleport.spaces import Array
+
+_FILE_LIMIT = 2**30
+_GOLDEN_LIMIT = 256 * 2**20
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+class Bundle:
+    """An opened bundle, its files checked against the manifest.
+
+    Attributes:
+        path: the bundle's folder.
+        manifest: what it says of itself.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, contents: dict[str, bytes]) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._contents = contents
+
+    @classmethod
+    def open(cls, path: str | Path, *, replay: bool = True) -> Bundle:
+        """Open and verify a bundle.
+
+        Args:
+            path: a bundle's folder, or a policy's folder (the newest version in it is taken).
+            replay: whether to run every precision on the golden observations as well.
+
+        Raises:
+            ArtifactError: anything in it is missing, damaged, unlisted or does not give the golden outputs.
+        """
+        folder = locate(path)
+        manifest = sealed.unseal(folder / MANIFEST, Manifest, SCHEMA_VERSION)
+        bundle = cls(folder, manifest, _verified_contents(folder, manifest))
+        if replay:
+            for precision in manifest.precisions:
+                replay_golden(bundle, precision, bundle.session(precision))
+        return bundle
+
+    def precision(self, name: str) -> PrecisionInfo:
+        """The description of one precision; UsageError where the bundle has no such file."""
+        if name not in self.manifest.precisions:
+            raise UsageError(
+                f"{self.path} has no {name} policy",
+                expected=f"one of {', '.join(self.manifest.precisions)}",
+                got=name,
+                todo="Quantize the run and export it again" if name == "int8" else None,
+            )
+        return self.manifest.precisions[name]
+
+    def session(
+        self, precision: str = "float32", providers: Sequence[str] = DEFAULT_PROVIDERS, threads: int = 1
+    ) -> Session:
+        """A session on the bytes that were verified (never on what the file may hold by now)."""
+        return Session(self._contents[self.precision(precision).file], providers, threads)
+
+    def golden(self) -> dict[str, Array]:
+        """The golden vectors: `obs`, and `<precision>.<output>` for each precision and output."""
+        return _load_npz(self.path / GOLDEN, self._contents[GOLDEN])
+
+
+def locate(path: str | Path) -> Path:
+    """The bundle's folder that `path` means.
+
+    Raises:
+        ArtifactError: there is none.
+    """
+    folder = Path(path)
+    if (folder / MANIFEST).is_file():
+        return folder
+    versions = versions_in(folder)
+    if not versions:
+        raise ArtifactError(
+            f"{folder} is no bundle",
+            expected=f"a folder with a {MANIFEST}, or with numbered versions of a policy",
+            got="an existing folder without either" if folder.is_dir() else "no such folder",
+            todo="Make one with: paddleport export RUN_DIR --name NAME --models models",
+        )
+    return folder / str(versions[-1])
+
+
+def versions_in(folder: Path) -> list[int]:
+    """The versions of a policy's folder, oldest first: sub-folders named by a positive integer."""
+    if not folder.is_dir():
+        return []
+    names = [entry.name for entry in folder.iterdir() if entry.is_dir()]
+    return sorted(int(name) for name in names if re.fullmatch(r"[1-9][0-9]{0,8}", name))
+
+
+def replay_golden(bundle: Bundle, precision: str, session: Session) -> None:
+    """Run a session on the golden observations.
+
+    Raises:
+        ArtifactError: an output is not what the exporter recorded, beyond the precision's tolerance.
+    """
+    golden = bundle.golden()
+    names = [output.name for output in bundle.manifest.outputs]
+    feeds = {given.name: golden[given.name] for given in bundle.manifest.inputs}
+    tolerance = bundle.precision(precision).tolerance
+    for name, got in zip(names, session.run(feeds, names), strict=True):
+        expected = golden[f"{precision}.{name}"]
+        if got.shape != expected.shape:
+            raise _not_golden(bundle, precision, name, f"shape {got.shape}")
+        if expected.dtype.kind == "i":
+            rows = _decided(golden, precision, tolerance)
+            if (got != expected)[rows].any():
+                raise _not_golden(bundle, precision, name, "another action")
+            continue
+        worst = row_error(got, expected)
+        if not worst <= tolerance:
+            raise _not_golden(bundle, precision, name, f"{worst:.3g} where {tolerance:.3g} is allowed")
+
+
+def row_error(got: Array, expected: Array) -> float:
+    """Largest |got - expected| over max(1, largest magnitude in the row): the measure of parity.
+
+    Args:
+        got: [batch, …].
+        expected: the same shape; its magnitudes set the scale.
+    """
+    rows = expected.reshape(len(expected), -1).astype(np.float64)
+    scale = np.maximum(1.0, np.abs(rows).max(axis=1, initial=0.0))
+    difference = np.abs(got.reshape(len(got), -1).astype(np.float64) - rows).max(axis=1, initial=0.0)
+    return float((difference / scale).max(initial=0.0))
+
+
+def _decided(golden: dict[str, Array], precision: str, tolerance: float) -> Array:
+    """Rows whose best choice leads by more than the tolerance allows to move: there the argmax must not turn."""
+    values = golden.get(f"{precision}.logits", golden.get(f"{precision}.q_values"))
+    if values is None or values.shape[-1] < 2:
+        return np.zeros(0, dtype=np.intp)
+    ordered = np.sort(values.astype(np.float64), axis=1)
+    scale = np.maximum(1.0, np.abs(values).max(axis=1))
+    return np.flatnonzero(ordered[:, -1] - ordered[:, -2] > 2 * tolerance * scale)
+
+
+def _verified_contents(folder: Path, manifest: Manifest) -> dict[str, bytes]:
+    present = {entry.name for entry in folder.iterdir()} - {MANIFEST}
+    if unlisted := present - manifest.files.keys():
+        raise ArtifactError(f"{folder} holds files that its manifest does not list", got=sorted(unlisted)[:5])
+    _check_names(folder, manifest)
+    contents = {}
+    for name, info in manifest.files.items():
+        data = files.read_bytes(folder / name, _FILE_LIMIT)
+        if len(data) != info.size or files.sha256_bytes(data) != info.sha256:
+            raise ArtifactError(
+                f"{folder / name} is damaged",
+                expected=f"{info.size} bytes with SHA-256 {info.sha256[:12]}…",
+                got=f"{len(data)} bytes with SHA-256 {files.sha256_bytes(data)[:12]}…",
+                todo="Export it again, or restore it from a copy",
+            )
+        contents[name] = data
+    return contents
+
+
+def _check_names(folder: Path, manifest: Manifest) -> None:
+    for name in manifest.files:
+        if not _PLAIN_NAME.fullmatch(name):
+            raise ArtifactError(f"{folder / MANIFEST} lists a file outside the bundle", got=repr(name))
+    needed = {GOLDEN} | {info.file for info in manifest.precisions.values()}
+    if missing := needed - manifest.files.keys():
+        raise ArtifactError(f"{folder / MANIFEST} does not list {', '.join(sorted(missing))}")
+
+
+def _load_npz(path: Path, data: bytes) -> dict[str, Array]:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            total = sum(entry.file_size for entry in archive.infolist())
+        if total > _GOLDEN_LIMIT:
+            raise ArtifactError(f"{path} unpacks to {total} bytes", expected=f"at most {_GOLDEN_LIMIT}")
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (ValueError, OSError, zipfile.BadZipFile) as error:
+        raise ArtifactError(f"{path} is damaged", got=error) from error
+
+
+def _not_golden(bundle: Bundle, precision: str, output: str, difference: str) -> ArtifactError:
+    return ArtifactError(
+        f"{bundle.path} does not act as it was exported: its {precision} {output!r} differs from the golden "
+        f"vectors by {difference}",
+        todo="Export it again on this machine, or compare its ONNX Runtime with the one in the manifest",
+    )

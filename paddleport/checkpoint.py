@@ -1,0 +1,203 @@
+"""Runs and checkpoints as every stage reads them: what lies where, and what a checkpoint says of itself.
+
+RUN/  config.yaml  metrics.jsonl  logs/
+checkpoints/step-000100000/{state.json, policy.safetensors, optimizer.safetensors}
+checkpoints/last, checkpoints/best     one line: the name of a checkpoint
+quantized/<method>/{quantization.json, policy.safetensors}
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from paddleport import files, sealed
+from paddleport.errors import ArtifactError, MissingExtraError, UsageError
+from paddleport.manifest import EnvironmentInfo, FileInfo, ReturnStatistics
+from paddleport.spaces import Array, Space
+
+SCHEMA_VERSION = 1
+STATE = "state.json"
+POLICY = "policy.safetensors"
+OPTIMIZER = "optimizer.safetensors"
+QUANTIZATION = "quantization.json"
+_TENSOR_LIMIT = 8 * 2**30
+_POINTER_LIMIT = 256
+_STEP = re.compile(r"step-(\d+)")
+
+
+class NetworkInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is needed to rebuild the policy network, weights aside."""
+
+    hidden_sizes: tuple[int, ...]
+    activation: str
+    normalize_obs: bool
+
+
+class CheckpointState(msgspec.Struct, frozen=True, kw_only=True):
+    """`state.json`: everything of a checkpoint that is no tensor."""
+
+    schema_version: int = SCHEMA_VERSION
+    run_id: str
+    algorithm: str
+    step: int
+    """Environment steps taken (transitions learnt from; resets count as none)."""
+    seed: int
+    config: dict[str, Any]
+    environment: EnvironmentInfo
+    observation_space: Space
+    action_space: Space
+    network: NetworkInfo
+    counters: dict[str, int]
+    """What the algorithm counts besides, such as its updates."""
+    rng: dict[str, Any]
+    """State of the one NumPy generator that sampling and shuffling draw from."""
+    normalizer_count: float
+    """How many observations the normaliser has seen; its moments are in the tensor files."""
+    evaluation: ReturnStatistics | None
+    best_mean_return: float | None
+    versions: dict[str, str]
+    created: str
+    files: dict[str, FileInfo]
+
+
+class Checkpoint:
+    """One verified checkpoint.
+
+    Attributes:
+        path: its folder.
+        state: its `state.json`.
+    """
+
+    def __init__(self, path: Path, state: CheckpointState) -> None:
+        self.path = path
+        self.state = state
+
+    @classmethod
+    def open(cls, path: Path) -> Checkpoint:
+        """Read `state.json` and check every file against it.
+
+        Raises:
+            ArtifactError: something is missing or damaged.
+        """
+        state = sealed.unseal(path / STATE, CheckpointState, SCHEMA_VERSION)
+        for name, info in state.files.items():
+            data = files.read_bytes(path / name, _TENSOR_LIMIT)
+            if len(data) != info.size or files.sha256_bytes(data) != info.sha256:
+                raise ArtifactError(
+                    f"{path / name} is damaged",
+                    expected=f"{info.size} bytes with SHA-256 {info.sha256[:12]}…",
+                    got=f"{len(data)} bytes with SHA-256 {files.sha256_bytes(data)[:12]}…",
+                    todo="Use another checkpoint of the run with --checkpoint step-N",
+                )
+        return cls(path, state)
+
+    @property
+    def sha256(self) -> str:
+        """Identity of the policy in this checkpoint: the hash of its weights file."""
+        return self.state.files[POLICY].sha256
+
+    def policy_tensors(self) -> dict[str, Array]:
+        """The policy's weights and normaliser, by structural path."""
+        return load_tensors(self.path / POLICY)
+
+    def optimizer_tensors(self) -> dict[str, Array]:
+        """The optimizer's accumulators, by structural path."""
+        return load_tensors(self.path / OPTIMIZER)
+
+
+class Run:
+    """A run directory.
+
+    Raises:
+        ArtifactError: there is no run at this path.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not (self.path / "config.yaml").is_file():
+            raise ArtifactError(
+                f"{self.path} is no run directory",
+                expected="a folder with a config.yaml, made by paddleport train",
+                got="a folder without one" if self.path.is_dir() else "no such folder",
+                todo="Make one with: paddleport train --run-dir RUN_DIR",
+            )
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the checkpoints lie."""
+        return self.path / "checkpoints"
+
+    def steps(self) -> list[int]:
+        """Steps of the checkpoints on disk, oldest first."""
+        if not self.checkpoints.is_dir():
+            return []
+        names = (_STEP.fullmatch(entry.name) for entry in self.checkpoints.iterdir())
+        return sorted(int(name[1]) for name in names if name)
+
+    def checkpoint(self, which: str | None = None) -> Checkpoint:
+        """Open a checkpoint.
+
+        Args:
+            which: `best`, `last`, `step-N`, or None for the best one, or the last where there is no best.
+
+        Raises:
+            ArtifactError: the run has no such checkpoint, or it is damaged.
+            UsageError: `which` is none of these words.
+        """
+        if not self.steps():
+            raise ArtifactError(
+                f"{self.path} has no checkpoint yet",
+                todo="Train on with: paddleport train --run-dir RUN_DIR --resume",
+            )
+        if which is None:
+            which = "best" if (self.checkpoints / "best").is_file() else "last"
+        if which in ("best", "last"):
+            return Checkpoint.open(self.checkpoints / self._pointed(which))
+        step = _STEP.fullmatch(which)
+        if not step:
+            raise UsageError("Unknown checkpoint", expected="best, last or step-N", got=repr(which))
+        if int(step[1]) not in self.steps():
+            raise ArtifactError(
+                f"{self.path} has no checkpoint {which}",
+                expected="one of " + ", ".join(f"step-{step}" for step in self.steps()),
+                got=which,
+            )
+        return Checkpoint.open(self.checkpoints / step_name(int(step[1])))
+
+    def _pointed(self, pointer: str) -> str:
+        name = files.read_bytes(self.checkpoints / pointer, _POINTER_LIMIT).decode("utf-8", "replace").strip()
+        if not _STEP.fullmatch(name):
+            raise ArtifactError(
+                f"{self.checkpoints / pointer} is damaged",
+                expected="one line, step-N",
+                got=repr(name),
+                todo="Name a checkpoint yourself with --checkpoint step-N",
+            )
+        return name
+
+
+def step_name(step: int) -> str:
+    """Name of a checkpoint's folder."""
+    return f"step-{step:09d}"
+
+
+def load_tensors(path: Path) -> dict[str, Array]:
+    """Tensors of a safetensors file as NumPy arrays.
+
+    Raises:
+        ArtifactError: the file is missing or damaged.
+    """
+    try:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+    except ImportError as error:
+        raise MissingExtraError("safetensors", "train") from error
+    try:
+        tensors: dict[str, Array] = load(files.read_bytes(path, _TENSOR_LIMIT))
+    except SafetensorError as error:
+        raise ArtifactError(f"{path} is damaged", got=error) from error
+    return tensors

@@ -1,0 +1,57 @@
+"""From the command line to a frozen dataclass, with help that explains every option."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def parse(kind: type[T], command: str, argv: Sequence[str], description: str, default: T | None = None) -> T:
+    """Parse `argv` into `kind`; `--help` prints and exits with 0, a mistake exits with 2.
+
+    Args:
+        kind: a frozen dataclass whose field docstrings are the help texts.
+        command: the sub-command, for the usage line.
+        argv: the arguments after it.
+        description: what the command does.
+        default: values for what the command line leaves out, instead of the fields' own.
+    """
+    import tyro
+
+    extra: dict[str, Any] = {} if default is None else {"default": default}
+    parsed: T = tyro.cli(
+        kind,
+        prog=f"paddleport {command}",
+        description=description,
+        args=list(argv),
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff, tyro.conf.HelptextFromCommentsOff),
+        **extra,
+    )
+    return parsed
+
+
+@contextlib.contextmanager
+def only_json_on_stdout(active: bool) -> Iterator[Any]:
+    """Yield the stream that JSON goes to.
+
+    While active, everything else that this process or a library below Python writes to stdout goes to stderr.
+    """
+    if not active:
+        yield sys.stdout
+        return
+
+    sys.stdout.flush()
+    real = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with open(real, "w", encoding="utf-8", closefd=False) as stream:
+            yield stream
+    finally:
+        sys.stdout.flush()
+        os.dup2(real, 1)
+        os.close(real)

@@ -1,0 +1,77 @@
+"""JSON documents that notice their own damage.
+
+A sealed document carries `digest`, the SHA-256 of its content without that field. A flipped byte anywhere
+in it is found when it is opened, also in a number that would still parse.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from paddleport import files
+from paddleport.errors import ArtifactError
+
+_LIMIT = 64 * 2**20
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def seal(document: msgspec.Struct) -> bytes:
+    """Encode `document` as indented JSON with its digest."""
+    content: dict[str, Any] = msgspec.to_builtins(document)
+    content["digest"] = _digest(content)
+    return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
+
+
+def unseal(path: Path, kind: type[T], newest_schema: int) -> T:
+    """Read a sealed document.
+
+    Args:
+        path: the JSON file.
+        kind: the struct that it holds.
+        newest_schema: the newest `schema_version` that this reader understands.
+
+    Raises:
+        ArtifactError: it is missing, damaged, not of this kind, or of a newer schema.
+    """
+    data = files.read_bytes(path, _LIMIT)
+    try:
+        content = msgspec.json.decode(data)
+    except msgspec.DecodeError as error:
+        raise _damaged(path, f"it is not JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise _damaged(path, "it is not a JSON object")
+    _check_schema(path, content.get("schema_version"), newest_schema)
+    if content.pop("digest", None) != _digest(content):
+        raise _damaged(path, "its digest does not match its content")
+    try:
+        return msgspec.convert(content, kind)
+    except msgspec.ValidationError as error:
+        raise _damaged(path, str(error)) from error
+
+
+def _check_schema(path: Path, version: object, newest: int) -> None:
+    if not isinstance(version, int) or version < 1:
+        raise _damaged(path, "it names no schema_version")
+    if version > newest:
+        raise ArtifactError(
+            f"{path} was written by a newer Paddleport",
+            expected=f"schema version {newest} or older",
+            got=f"version {version}",
+            todo="Upgrade paddleport on this machine",
+        )
+
+
+def _digest(content: dict[str, Any]) -> str:
+    rest = {key: value for key, value in content.items() if key != "digest"}
+    # Through bytes and back, so that the writer hashes the very values that a reader will parse.
+    plain = msgspec.json.decode(msgspec.json.encode(rest))
+    return files.sha256_bytes(msgspec.json.encode(plain, order="sorted"))
+
+
+def _damaged(path: Path, why: str) -> ArtifactError:
+    return ArtifactError(
+        f"{path} is damaged: {why}", todo="Make it again, or restore it from a copy; nothing was changed"
+    )
