@@ -1,0 +1,1 @@
+"""Environment → checkpoint: policies trained in PaddlePaddle, never losing work."""

@@ -1,0 +1,144 @@
+"""Whole episodes played by any policy: the trainer's, an ONNX file's, or one behind HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import gymnasium
+import numpy as np
+
+from paddleport.manifest import ReturnStatistics
+from paddleport.spaces import Array
+from train.environment import make_environment
+
+MAX_EPISODE_STEPS = 100_000
+"""An episode that is still going on then is cut: some environments never end one."""
+
+BatchPolicy: TypeAlias = Callable[[Array], Any]
+"""Observations [batch, …] → the environment's actions, one a row."""
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """What came of playing."""
+
+    returns: Array
+    """Undiscounted return of each episode, float64 [episodes]."""
+    lengths: Array
+    """Steps of each episode, int64 [episodes]."""
+    observations: Array
+    """Visited observations, evenly thinned, [at most `keep`, …]."""
+    seed: int
+
+    @property
+    def statistics(self) -> ReturnStatistics:
+        """Mean, standard deviation (population), smallest and largest return."""
+        returns = self.returns
+        return ReturnStatistics(
+            mean=float(returns.mean()),
+            std=float(returns.std()),
+            min=float(returns.min()),
+            max=float(returns.max()),
+            episodes=len(returns),
+            seed=self.seed,
+        )
+
+
+def play(
+    policy: BatchPolicy,
+    env_id: str,
+    episodes: int,
+    seed: int,
+    *,
+    keep: int = 0,
+    parallel: int = 16,
+    on_episode: Callable[[], None] = lambda: None,
+) -> Episodes:
+    """Play whole episodes; episode k starts from `reset(seed=seed + k)`.
+
+    Every episode counts, whatever its length, and `parallel` changes nothing but the time it takes: two policies
+    that are played with the same seed meet the same episodes.
+
+    Args:
+        policy: the policy.
+        env_id: a Gymnasium id.
+        episodes: how many.
+        seed: of the first one.
+        keep: how many visited observations to keep at most.
+        parallel: how many are played side by side, for the sake of batched inference.
+        on_episode: called at each episode's end, for a progress bar.
+    """
+    seats = [_Seat(make_environment(env_id)) for _ in range(min(parallel, episodes))]
+    visited = _Thinned(keep)
+    returns, lengths = np.zeros(episodes), np.zeros(episodes, dtype=np.int64)
+    waiting = iter(range(episodes))
+    try:
+        playing = [seat for seat in seats if seat.start(next(waiting, None), seed)]
+        while playing:
+            observations = np.stack([seat.obs for seat in playing])
+            visited.extend(observations)
+            for seat, action in zip(playing, policy(observations), strict=True):
+                if seat.step(action):
+                    returns[seat.episode], lengths[seat.episode] = seat.total, seat.length
+                    on_episode()
+                    seat.start(next(waiting, None), seed)
+            playing = [seat for seat in playing if not seat.empty]
+    finally:
+        for seat in seats:
+            seat.env.close()
+    return Episodes(returns, lengths, visited.array(), seed)
+
+
+@dataclass
+class _Seat:
+    """One environment and the episode that it plays."""
+
+    env: gymnasium.Env[Any, Any]
+    obs: Any = None
+    episode: int = 0
+    total: float = 0.0
+    length: int = 0
+    empty: bool = True
+
+    def start(self, episode: int | None, seed: int) -> bool:
+        """Begin an episode; None leaves the seat empty. Returns whether one is played now."""
+        self.empty = episode is None
+        if episode is not None:
+            self.episode, self.total, self.length = episode, 0.0, 0
+            self.obs, _ = self.env.reset(seed=seed + episode)
+        return not self.empty
+
+    def step(self, action: Any) -> bool:  # noqa: ANN401 - the environment's own action
+        """Act once; returns whether the episode is over."""
+        plain = int(action) if np.ndim(action) == 0 else action
+        self.obs, reward, terminated, truncated, _ = self.env.step(plain)
+        self.total += float(reward)
+        self.length += 1
+        return bool(terminated or truncated or self.length >= MAX_EPISODE_STEPS)
+
+
+@dataclass
+class _Thinned:
+    """Every `stride`-th row of a stream, the stride doubling whenever there are too many."""
+
+    limit: int
+    stride: int = 1
+    seen: int = 0
+    rows: list[Array] = field(default_factory=list)
+
+    def extend(self, batch: Sequence[Array] | Array) -> None:
+        """Offer rows, in order."""
+        if not self.limit:
+            return
+        for row in batch:
+            if self.seen % self.stride == 0:
+                self.rows.append(row.copy())
+            self.seen += 1
+        while len(self.rows) > self.limit:
+            self.rows, self.stride = self.rows[::2], self.stride * 2
+
+    def array(self) -> Array:
+        """The rows kept, [n, …]."""
+        return np.stack(self.rows) if self.rows else np.zeros(0)
