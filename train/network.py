@@ -46,8 +46,8 @@ class MLP(nn.Layer):
         return features
 
 
-class PolicyNetwork(nn.Layer):
-    """Actor and critic with separate trunks, and the observation normaliser.
+class ActorCritic(nn.Layer):
+    """Actor and critic with separate trunks, on observations that are normalised already: what training updates.
 
     Args:
         observation_space: a Box of one dimension.
@@ -61,19 +61,39 @@ class PolicyNetwork(nn.Layer):
     def __init__(self, observation_space: Space, action_space: Space, info: NetworkInfo) -> None:
         super().__init__()
         inputs = _vector_size(observation_space)
+        width = info.hidden_sizes[-1]
         self.info = info
         self.action_space = action_space
-        self.distribution_outputs = ("logits",) if isinstance(action_space, Discrete) else ("mean", "log_std")
-        if info.normalize_obs:
-            self.register_buffer("obs_mean", paddle.zeros([inputs], dtype="float32"))
-            self.register_buffer("obs_std", paddle.ones([inputs], dtype="float32"))
-        width = info.hidden_sizes[-1]
         self.policy_trunk = MLP(inputs, info.hidden_sizes, info.activation)
         self.policy_head = nn.Linear(width, _head_size(action_space))
         self.value_trunk = MLP(inputs, info.hidden_sizes, info.activation)
         self.value_head = nn.Linear(width, 1)
         if isinstance(action_space, Box):
-            self.log_std = self.create_parameter([action_space.size], default_initializer=nn.initializer.Constant(0.0))
+            zeros = nn.initializer.Constant(0.0)
+            self.log_std = self.create_parameter([action_space.size], default_initializer=zeros)
+
+    def heads(self, features: paddle.Tensor) -> dict[str, paddle.Tensor]:
+        """Normalised observations → the distribution's parameters [batch, …] and `value` [batch, 1]."""
+        output = self.policy_head(self.policy_trunk(features))
+        value = self.value_head(self.value_trunk(features))
+        if isinstance(self.action_space, Discrete):
+            return {"logits": output, "value": value}
+        # Added to zeros of the batch's shape: a broadcast that every exporter keeps.
+        log_std = paddle.zeros_like(output) + self.log_std
+        return {"mean": output, "log_std": log_std, "value": value}
+
+
+class PolicyNetwork(ActorCritic):
+    """The policy's whole function: an `ActorCritic` between the observation normaliser and the action in its units."""
+
+    def __init__(self, observation_space: Space, action_space: Space, info: NetworkInfo) -> None:
+        super().__init__(observation_space, action_space, info)
+        self.distribution_outputs = ("logits",) if isinstance(action_space, Discrete) else ("mean", "log_std")
+        if info.normalize_obs:
+            inputs = _vector_size(observation_space)
+            self.register_buffer("obs_mean", paddle.zeros([inputs], dtype="float32"))
+            self.register_buffer("obs_std", paddle.ones([inputs], dtype="float32"))
+        if isinstance(action_space, Box):
             for name, values in affine_bounds(action_space).items():
                 self.register_buffer(name, paddle.to_tensor(values), persistable=False)
 
@@ -88,16 +108,6 @@ class PolicyNetwork(nn.Layer):
         if not self.info.normalize_obs:
             return obs
         return paddle.clip((obs - self.obs_mean) / self.obs_std, -NORMALIZED_LIMIT, NORMALIZED_LIMIT)
-
-    def heads(self, features: paddle.Tensor) -> dict[str, paddle.Tensor]:
-        """Normalised observations → the distribution's parameters [batch, …] and `value` [batch, 1]."""
-        output = self.policy_head(self.policy_trunk(features))
-        value = self.value_head(self.value_trunk(features))
-        if isinstance(self.action_space, Discrete):
-            return {"logits": output, "value": value}
-        # Added to zeros of the batch's shape: a broadcast that every exporter keeps.
-        log_std = paddle.zeros_like(output) + self.log_std
-        return {"mean": output, "log_std": log_std, "value": value}
 
     def action(self, outputs: dict[str, paddle.Tensor]) -> paddle.Tensor:
         """The deterministic action in the environment's units: int64 [batch], or the Box's type [batch, size]."""
@@ -136,7 +146,7 @@ def affine_bounds(space: Box) -> dict[str, Array]:
     return {name: values.astype(np.float32) for name, values in constants.items()}
 
 
-def initial_weights(network: PolicyNetwork, rng: np.random.Generator) -> dict[str, Array]:
+def initial_weights(network: ActorCritic, rng: np.random.Generator) -> dict[str, Array]:
     """Orthogonal weights and zero biases by structural path, as PPO's reference implementations use.
 
     Gains: √2 in the trunks, 0.01 for the policy's head, 1 for the value's (Engstrom et al. 2020, table 1; Huang et

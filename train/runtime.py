@@ -22,6 +22,7 @@ def load_paddle(threads: int = 1) -> ModuleType:
         os.environ.setdefault(name, count)
     # Freeing each temporary after its last use costs a static program four fifths of its time on one core.
     os.environ.setdefault("FLAGS_eager_delete_tensor_gb", "-1")
+    os.environ.setdefault("GLOG_minloglevel", "2")  # errors only: its notes say nothing to our users
     if _is_amd():
         # MKL takes its slow generic kernels on AMD unless told which Intel processor to take it for.
         os.environ.setdefault("MKL_DEBUG_CPU_TYPE", "5")

@@ -1,0 +1,147 @@
+"""Rollouts from vector environments, with next-step autoreset told apart from transitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from paddleport.errors import TrainingError
+from paddleport.spaces import Array
+from train.acting import Actor
+from train.distributions import Distribution
+from train.normalizer import RunningNormalizer
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """T steps of N environments, each array [T, N, …] unless said otherwise."""
+
+    features: Array
+    """Observations as the network took them, float32 [T, N, size]."""
+    actions: Array
+    log_probs: Array
+    rewards: Array
+    values: Array
+    next_values: Array
+    """Value of the observation that the step returned: at an episode's end, of the episode's last one."""
+    terminated: Array
+    done: Array
+    """Terminated or truncated."""
+    valid: Array
+    """False where the environment ignored the action because it was resetting: such a row is no transition."""
+    returns: list[float]
+    """Undiscounted returns of the episodes that ended."""
+    lengths: list[int]
+
+    @property
+    def transitions(self) -> int:
+        """How many rows are transitions."""
+        return int(self.valid.sum())
+
+
+class Collector:
+    """Steps a vector environment with a policy.
+
+    Under next-step autoreset the observation that ends an episode is what the policy is shown next, and the step
+    it then takes is ignored. So the value that truncation bootstraps from is simply the next row's value, and the
+    ignored row is marked and learnt from by nobody.
+
+    Args:
+        envs: the vector environment, in next-step autoreset mode.
+        actor: the policy's heads.
+        distribution: turns heads into actions.
+        normalizer: kept up to date with every observation seen; None leaves observations as they are.
+    """
+
+    def __init__(
+        self, envs: VectorEnv, actor: Actor, distribution: Distribution, normalizer: RunningNormalizer | None
+    ) -> None:
+        self._envs, self._actor, self._distribution, self._normalizer = envs, actor, distribution, normalizer
+        self._count = envs.num_envs
+        self._obs: Array = np.zeros(0)
+        self._resetting = np.zeros(self._count, dtype=bool)
+        self._totals = np.zeros(self._count)
+        self._lengths = np.zeros(self._count, dtype=np.int64)
+
+    def reset(self, seed: int) -> None:
+        """Start a new episode in every environment; those that were going on count as cut."""
+        self._obs, _ = self._envs.reset(seed=seed)
+        self._resetting = np.zeros(self._count, dtype=bool)
+        self._totals[:] = 0.0
+        self._lengths[:] = 0
+
+    def collect(self, steps: int, rng: np.random.Generator, first_step: int) -> Rollout:
+        """Take `steps` steps in every environment.
+
+        Args:
+            steps: T.
+            rng: the run's generator.
+            first_step: environment steps taken so far, for messages.
+
+        Raises:
+            TrainingError: an environment gave an observation or reward that is not finite.
+        """
+        distribution, count = self._distribution, self._count
+        actions = np.zeros((steps, count, *distribution.action_shape), dtype=distribution.action_dtype)
+        log_probs, rewards = np.zeros((2, steps, count), dtype=np.float32)
+        values = np.zeros((steps + 1, count), dtype=np.float32)
+        terminated, done, valid = np.zeros((3, steps, count), dtype=bool)
+        rows, returns, lengths = [], [], []
+        for step in range(steps):
+            features = self._features(first_step)
+            heads = self._actor.heads(features)
+            actions[step], log_probs[step] = distribution.sample(heads, rng)
+            rows.append(features)
+            values[step] = heads["value"]
+            valid[step] = ~self._resetting
+            environment_actions = distribution.to_environment(actions[step])
+            self._obs, rewards[step], terminated[step], truncated, _ = self._envs.step(environment_actions)
+            done[step] = self._resetting = terminated[step] | truncated
+            self._count_episodes(rewards[step], valid[step], done[step], returns, lengths)
+        values[steps] = self._actor.value(self._features(first_step, update=False))
+        if not np.isfinite(rewards).all():
+            step, index = np.argwhere(~np.isfinite(rewards))[0]
+            raise _not_finite("reward", first_step + step * count, int(index), rewards[step, index])
+        return Rollout(
+            features=np.stack(rows),
+            actions=actions,
+            log_probs=log_probs,
+            rewards=rewards,
+            values=values[:-1],
+            next_values=values[1:],
+            terminated=terminated,
+            done=done,
+            valid=valid,
+            returns=returns,
+            lengths=lengths,
+        )
+
+    def _features(self, first_step: int, *, update: bool = True) -> Array:
+        if not np.isfinite(self._obs).all():
+            index = int(np.argwhere(~np.isfinite(self._obs))[0][0])
+            raise _not_finite("observation", first_step, index, self._obs[index])
+        if self._normalizer is None:
+            return self._obs.astype(np.float32)
+        if update:
+            self._normalizer.update(self._obs)
+        return self._normalizer.normalize(self._obs)
+
+    def _count_episodes(
+        self, rewards: Array, valid: Array, done: Array, returns: list[float], lengths: list[int]
+    ) -> None:
+        self._totals += rewards
+        self._lengths += valid
+        for index in np.flatnonzero(done):
+            returns.append(float(self._totals[index]))
+            lengths.append(int(self._lengths[index]))
+            self._totals[index], self._lengths[index] = 0.0, 0
+
+
+def _not_finite(what: str, step: int, index: int, got: object) -> TrainingError:
+    return TrainingError(
+        f"The environment gave a {what} that is not finite, near step {step}, in environment {index}",
+        got=got,
+        todo="Mend the environment; the last checkpoint is kept and --resume continues from it",
+    )

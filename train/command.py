@@ -1,0 +1,95 @@
+"""`paddleport train`: a policy from an environment."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from paddleport import options
+from paddleport.checkpoint import Run
+from paddleport.errors import UsageError
+from train import config as configuration
+from train.config import CONFIG, RunOptions, TrainConfig
+from train.runtime import load_paddle
+
+if TYPE_CHECKING:
+    from train.trainer import Training
+
+_DESCRIPTION = """Train a policy. The run directory gets checkpoints, metrics.jsonl and VisualDL logs.
+
+The defaults shown below are those of the algorithm for the environment named by --env."""
+
+
+def parse(argv: Sequence[str]) -> TrainConfig:
+    """Read the command line, in two passes: --algo, --env and --resume decide the defaults of everything else.
+
+    Raises:
+        UsageError: an unknown algorithm, or an option that differs from the run to resume.
+    """
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--algo", default="ppo")
+    first.add_argument("--env", default=RunOptions.env)
+    first.add_argument("--run-dir", "--run_dir", default="")
+    first.add_argument("--resume", action="store_true")
+    known, _ = first.parse_known_args(list(argv))
+    algorithm = configuration.preset(known.algo, known.env)
+    default = TrainConfig(RunOptions(algo=known.algo, env=known.env), algorithm)
+    saved = _saved(known.run_dir) if known.resume and known.run_dir else None
+    chosen = options.parse(TrainConfig, "train", argv, _DESCRIPTION, default=saved or default)
+    if saved:
+        _refuse_changes(saved, chosen)
+    return _with_run_dir(chosen)
+
+
+def run(config: TrainConfig) -> Training:
+    """Train.
+
+    Raises:
+        UsageError, ArtifactError, TrainingError: see `train.trainer.train`.
+    """
+    load_paddle(config.run.threads)
+    from train.trainer import train  # only now: Paddle reads its settings when it is first imported
+
+    return train(config)
+
+
+def show(training: Training) -> None:
+    """Print what the training came to, and what to do next."""
+    console = Console()
+    played = training.evaluation
+    quality = f"{played.mean:.1f} ± {played.std:.1f} over {played.episodes} episodes" if played else "not evaluated"
+    state = "finished" if training.finished else "stopped"
+    console.print(f"{training.algorithm} on {training.environment}: {state} at step {training.step}, {quality}")
+    console.print(f"Next: paddleport evaluate {training.run_dir}", soft_wrap=True)
+
+
+def _saved(run_dir: str) -> TrainConfig | None:
+    """The configuration of the run to resume; None where the folder is new, so that the run simply starts."""
+    folder = Path(run_dir)
+    if not folder.is_dir() or not any(entry.name != ".lock" for entry in folder.iterdir()):
+        return None
+    saved, _ = configuration.load(Run(folder).path / CONFIG)
+    return saved
+
+
+def _refuse_changes(saved: TrainConfig, chosen: TrainConfig) -> None:
+    before, after = configuration.to_mapping(saved), configuration.to_mapping(chosen)
+    changed = [f"{key} {before[key]!r} → {after[key]!r}" for key in before if before[key] != after.get(key)]
+    if changed:
+        raise UsageError(
+            "A resumed run continues exactly, with the options it was started with",
+            got=", ".join(changed),
+            todo="Leave these options out, or train in another --run-dir",
+        )
+
+
+def _with_run_dir(config: TrainConfig) -> TrainConfig:
+    if config.run.run_dir:
+        return config
+    name = f"{config.run.algo}-{config.run.env}-{config.run.seed}".replace("/", "_").replace(":", "_")
+    return dataclasses.replace(config, run=dataclasses.replace(config.run, run_dir=str(Path("runs") / name)))

@@ -1,0 +1,209 @@
+"""Configurations: what can be chosen, what a preset chooses, and what a run was made with."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+import yaml
+
+from paddleport.errors import ArtifactError, UsageError
+from paddleport.files import read_bytes, write_atomic
+
+Schedule: TypeAlias = Literal["constant", "linear"]
+T = TypeVar("T")
+
+CONFIG = "config.yaml"
+_LIMIT = 2**20
+_PRESETS = Path(__file__).parent / "presets"
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What every algorithm is told."""
+
+    algo: Literal["ppo"] = "ppo"
+    """The algorithm."""
+    env: str = "CartPole-v1"
+    """A Gymnasium id, or module:id where a module of yours registers it."""
+    seed: int = 0
+    """Seed of everything random. The same seed gives the same weights on the same machine."""
+    total_steps: int = 100_000
+    """Environment steps to train for."""
+    run_dir: str = ""
+    """Folder for the run; runs/<algo>-<env>-<seed> where it is left out."""
+    checkpoint_every: int = 0
+    """Steps between checkpoints, each with an evaluation; 0 is a tenth of the total."""
+    evaluation_episodes: int = 10
+    """Episodes that each checkpoint is evaluated on, to choose the best one."""
+    engine: Literal["auto", "compiled", "eager"] = "auto"
+    """How updates run: one compiled program, Paddle's eager mode, or whichever suits the device."""
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    """Where updates run; auto takes a GPU where Paddle sees one."""
+    threads: int = 1
+    """Threads within one operator on the CPU; more than one pays from about 256 units wide."""
+    resume: bool = False
+    """Continue the run in --run-dir from its last checkpoint, exactly."""
+    json: bool = False
+    """Print the result as JSON on stdout; progress goes to stderr."""
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """Proximal policy optimisation (Schulman et al. 2017)."""
+
+    num_envs: int = 8
+    """Environments that step side by side."""
+    n_steps: int = 128
+    """Steps that each environment takes between updates."""
+    batch_size: int = 256
+    """Rows in a minibatch."""
+    epochs: int = 10
+    """Passes over each rollout."""
+    gamma: float = 0.99
+    """Discount."""
+    gae_lambda: float = 0.95
+    """λ of generalised advantage estimation."""
+    learning_rate: float = 3e-4
+    """Adam's step size at the start."""
+    learning_rate_schedule: Schedule = "constant"
+    """Whether the learning rate stays or falls linearly to zero."""
+    clip_range: float = 0.2
+    """How far the probability ratio may move, at the start."""
+    clip_range_schedule: Schedule = "constant"
+    """Whether the clip range stays or falls linearly to zero."""
+    value_coef: float = 0.5
+    """Weight of the squared value error in the loss."""
+    entropy_coef: float = 0.0
+    """Weight of the entropy in the loss."""
+    max_grad_norm: float = 0.5
+    """Gradients are scaled down to this global norm."""
+    normalize_advantage: bool = True
+    """Whether advantages are standardised within each minibatch."""
+    adam_epsilon: float = 1e-5
+    """Adam's ε."""
+    normalize_obs: bool = True
+    """Whether the policy normalises observations by their running mean and variance."""
+    hidden_sizes: tuple[int, ...] = (64, 64)
+    """Widths of the hidden layers of the actor's and of the critic's network."""
+    activation: Literal["tanh", "relu"] = "tanh"
+    """Non-linearity after each hidden layer."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A training run, fully resolved."""
+
+    run: RunOptions = field(default_factory=RunOptions)
+    algorithm: PPOConfig = field(default_factory=PPOConfig)
+
+
+ALGORITHMS: dict[str, type[PPOConfig]] = {"ppo": PPOConfig}
+NOT_SAVED = ("run_dir", "resume", "json")
+"""Options of a command, not of a run: a run can be moved."""
+
+
+def preset(algo: str, env_id: str) -> PPOConfig:
+    """The algorithm's configuration for an environment: its preset where there is one, else the defaults.
+
+    Raises:
+        UsageError: there is no such algorithm.
+    """
+    if algo not in ALGORITHMS:
+        raise UsageError("Unknown algorithm", expected=f"one of {', '.join(ALGORITHMS)}", got=repr(algo))
+    path = _PRESETS / f"{env_id}.yaml"
+    known = {entry.name for entry in _PRESETS.glob("*.yaml")}
+    chosen = yaml.safe_load(path.read_text(encoding="utf-8")) if path.name in known else {}
+    return from_mapping(ALGORITHMS[algo], chosen.get(algo, {}), str(path))
+
+
+def from_mapping(kind: type[T], values: Mapping[str, Any], source: str) -> T:
+    """A dataclass from plain values; what `values` leaves out has its default.
+
+    Raises:
+        UsageError: an unknown key or a value of the wrong type; the message names `source`.
+    """
+    known = [entry.name for entry in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    for key in values:
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            todo = f"Did you mean {near[0]!r}?" if near else f"Known keys: {', '.join(known)}"
+            raise UsageError(f"{source} has an unknown key", got=repr(key), todo=todo.rstrip("?"))
+    try:
+        return msgspec.convert(dict(values), kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{source} has a wrong value", got=error) from error
+
+
+def to_mapping(config: TrainConfig) -> dict[str, Any]:
+    """The run's configuration as one flat mapping of plain values."""
+    flat = {**dataclasses.asdict(config.run), **dataclasses.asdict(config.algorithm)}
+    plain: dict[str, Any] = msgspec.to_builtins({key: value for key, value in flat.items() if key not in NOT_SAVED})
+    return plain
+
+
+def save(config: TrainConfig, run_id: str, path: Path) -> None:
+    """Write `config.yaml`."""
+    text = yaml.safe_dump({"run_id": run_id, **to_mapping(config)}, sort_keys=False)
+    write_atomic(path, text.encode())
+
+
+def load(path: Path) -> tuple[TrainConfig, str]:
+    """Read `config.yaml`: the configuration and the run's id.
+
+    Raises:
+        ArtifactError: the file is missing or damaged.
+        UsageError: a key or value is unknown.
+    """
+    try:
+        values = yaml.safe_load(read_bytes(path, _LIMIT))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ArtifactError(f"{path} is damaged", got=" ".join(str(error).split())) from error
+    if not isinstance(values, dict) or values.get("algo") not in ALGORITHMS:
+        raise ArtifactError(f"{path} is damaged", expected="a mapping that names a known algo")
+    run_id = str(values.pop("run_id", ""))
+    kind = ALGORITHMS[values["algo"]]
+    own = {entry.name for entry in dataclasses.fields(RunOptions)}
+    run = from_mapping(RunOptions, {key: value for key, value in values.items() if key in own}, str(path))
+    rest = {key: value for key, value in values.items() if key not in own}
+    return TrainConfig(run, from_mapping(kind, rest, str(path))), run_id
+
+
+def check(config: TrainConfig) -> None:
+    """Refuse values that cannot work.
+
+    Raises:
+        UsageError: the message names the option and what it takes.
+    """
+    run, algorithm = config.run, config.algorithm
+    rows = algorithm.num_envs * algorithm.n_steps
+    rules = [
+        ("total-steps", run.total_steps, run.total_steps >= 1, "at least 1"),
+        ("seed", run.seed, 0 <= run.seed < 2**32, "0 … 2^32 - 1"),
+        ("checkpoint-every", run.checkpoint_every, run.checkpoint_every >= 0, "0 or more"),
+        ("evaluation-episodes", run.evaluation_episodes, run.evaluation_episodes >= 1, "at least 1"),
+        ("threads", run.threads, run.threads >= 1, "at least 1"),
+        ("num-envs", algorithm.num_envs, algorithm.num_envs >= 1, "at least 1"),
+        ("n-steps", algorithm.n_steps, algorithm.n_steps >= 2, "at least 2"),
+        ("batch-size", algorithm.batch_size, 2 <= algorithm.batch_size <= rows, f"2 … num-envs × n-steps = {rows}"),
+        ("epochs", algorithm.epochs, algorithm.epochs >= 1, "at least 1"),
+        ("gamma", algorithm.gamma, 0 <= algorithm.gamma <= 1, "0 … 1"),
+        ("gae-lambda", algorithm.gae_lambda, 0 <= algorithm.gae_lambda <= 1, "0 … 1"),
+        ("learning-rate", algorithm.learning_rate, algorithm.learning_rate > 0, "above 0"),
+        ("clip-range", algorithm.clip_range, algorithm.clip_range > 0, "above 0"),
+        ("max-grad-norm", algorithm.max_grad_norm, algorithm.max_grad_norm > 0, "above 0"),
+        ("adam-epsilon", algorithm.adam_epsilon, algorithm.adam_epsilon > 0, "above 0"),
+        ("hidden-sizes", algorithm.hidden_sizes, _all_positive(algorithm.hidden_sizes), "one or more, each at least 1"),
+    ]
+    for option, value, holds, expected in rules:
+        if not holds:
+            raise UsageError(f"--{option} is out of range", expected=expected, got=value)
+
+
+def _all_positive(sizes: tuple[int, ...]) -> bool:
+    return bool(sizes) and all(size >= 1 for size in sizes)

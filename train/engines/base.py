@@ -1,0 +1,81 @@
+"""What an engine does, and how its optimizer is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import paddle
+
+from paddleport.spaces import Array
+from train.network import ActorCritic
+
+Batch: TypeAlias = Mapping[str, Array]
+Loss: TypeAlias = Callable[[dict[str, paddle.Tensor], dict[str, paddle.Tensor]], dict[str, paddle.Tensor]]
+"""(network outputs, batch) → named scalars, of which `loss` is minimised."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What an engine minimises."""
+
+    make_network: Callable[[], ActorCritic]
+    loss: Loss
+    terms: tuple[str, ...]
+    """Names of what the loss returns, in the order in which they are reported."""
+    batch_shapes: Mapping[str, tuple[tuple[int, ...], str]]
+    """Shape and type of each array in a batch; `obs` holds the normalised observations."""
+    max_grad_norm: float
+    adam_epsilon: float
+
+
+ADAM = ("moment1", "moment2", "beta1_pow_acc", "beta2_pow_acc")
+"""Adam's accumulators, as Paddle names them."""
+
+
+class Engine(Protocol):
+    """Runs updates; holds the weights and the optimizer's state. Names are structural paths."""
+
+    def update(self, batch: Batch, learning_rate: float) -> Array:
+        """One gradient step with Adam and clipping by the global norm; returns the problem's terms, float32."""
+        ...
+
+    def weights(self) -> dict[str, Array]:
+        """Copies of the network's parameters."""
+        ...
+
+    def load_weights(self, weights: Mapping[str, Array]) -> None:
+        """Set the network's parameters."""
+        ...
+
+    def optimizer_state(self) -> dict[str, Array]:
+        """Copies of the optimizer's accumulators, named `<parameter>/<accumulator>`."""
+        ...
+
+    def load_optimizer_state(self, state: Mapping[str, Array]) -> None:
+        """Set the optimizer's accumulators."""
+        ...
+
+
+def make_optimizer(problem: Problem, network: ActorCritic) -> paddle.optimizer.Optimizer:
+    """Adam with clipping by the global norm; the learning rate is set at each update."""
+    return paddle.optimizer.Adam(
+        learning_rate=0.0,
+        epsilon=problem.adam_epsilon,
+        grad_clip=paddle.nn.ClipGradByGlobalNorm(problem.max_grad_norm),
+        parameters=network.parameters(),
+    )
+
+
+def accumulator_names(existing: Collection[str], parameters: Mapping[str, str]) -> dict[str, str]:
+    """`<structural path>/<accumulator>` → Paddle's name of it, for those that exist.
+
+    Paddle's own names shift with the order of creation, so saved state goes by structural path.
+
+    Args:
+        existing: the keys of the optimizer's `state_dict`.
+        parameters: structural path → Paddle's name.
+    """
+    named = {f"{path}/{kind}": f"{name}_{kind}_0" for path, name in parameters.items() for kind in ADAM}
+    return {key: name for key, name in named.items() if name in existing}

@@ -1,0 +1,136 @@
+"""`paddleport evaluate`: whole episodes with a run's or a bundle's deterministic policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import tyro
+from rich.console import Console
+from rich.progress import Progress
+
+from paddleport import options
+from paddleport.bundle import versions_in
+from paddleport.checkpoint import Run
+from paddleport.errors import ArtifactError, UsageError
+from paddleport.manifest import MANIFEST, ReturnStatistics
+from train.episodes import BatchPolicy, play
+
+_DESCRIPTION = """Play whole episodes with the deterministic policy of a run directory or of a bundle.
+
+Episode k is seeded with seed + k, so that two policies with the same --seed meet the same episodes."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to evaluate."""
+
+    path: Annotated[str, tyro.conf.Positional]
+    """A run directory, a bundle's folder, or a policy's folder (its newest version is taken)."""
+    episodes: int = 100
+    """How many episodes to play."""
+    seed: int = 7
+    """Seed of the first episode."""
+    checkpoint: str = ""
+    """Of a run: best, last or step-N; left out, the best one, or the last where there is no best."""
+    precision: Literal["float32", "int8"] | None = None
+    """Of a bundle: which of its policies plays; left out, float32."""
+    env: str = ""
+    """Another environment than the one the policy was trained in."""
+    json: bool = False
+    """Print the result as JSON on stdout; progress goes to stderr."""
+
+
+class Evaluation(msgspec.Struct, frozen=True):
+    """Returns of whole episodes, and whose they are."""
+
+    mean: float
+    std: float
+    min: float
+    max: float
+    episodes: int
+    seed: int
+    environment: str
+    policy: str
+    """What played: the checkpoint's or bundle's folder, and the precision."""
+
+
+def parse(argv: Sequence[str]) -> Options:
+    """Read the command line."""
+    return options.parse(Options, "evaluate", argv, _DESCRIPTION)
+
+
+def run(chosen: Options) -> Evaluation:
+    """Play the episodes.
+
+    Raises:
+        ArtifactError: there is no run or bundle at the path, or it is damaged.
+        UsageError: an option that does not go with it.
+    """
+    if chosen.episodes < 1 or chosen.seed < 0:
+        option, value = ("episodes", chosen.episodes) if chosen.episodes < 1 else ("seed", chosen.seed)
+        raise UsageError(f"--{option} is out of range", expected="1 or more" if value < 1 else "0 or more", got=value)
+    policy, environment, label = _load(chosen)
+    environment = chosen.env or environment
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(f"{environment}, {label}", total=chosen.episodes)
+        played = play(
+            policy,
+            environment,
+            chosen.episodes,
+            chosen.seed,
+            on_episode=lambda: progress.update(task, advance=1),
+        )
+    statistics: ReturnStatistics = played.statistics
+    return Evaluation(**msgspec.structs.asdict(statistics), environment=environment, policy=label)
+
+
+def show(evaluation: Evaluation) -> None:
+    """Print the returns."""
+    Console().print(
+        f"{evaluation.policy} on {evaluation.environment}: {evaluation.mean:.1f} ± {evaluation.std:.1f} "
+        f"(from {evaluation.min:.1f} to {evaluation.max:.1f}, {evaluation.episodes} episodes, seed {evaluation.seed})",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _load(chosen: Options) -> tuple[BatchPolicy, str, str]:
+    """The policy, the environment it was trained in, and a label for it."""
+    path = Path(chosen.path)
+    if (path / "config.yaml").is_file():
+        if chosen.precision not in (None, "float32"):
+            raise UsageError("A run plays in float32", got=f"--precision {chosen.precision}", todo="Evaluate a bundle")
+        return _load_run(path, chosen.checkpoint or None)
+    if not (path / MANIFEST).is_file() and not versions_in(path):
+        raise ArtifactError(
+            f"There is nothing to evaluate at {path}",
+            expected="a run directory (with a config.yaml) or a bundle (with a manifest.json)",
+            got="a folder with neither" if path.is_dir() else "no such folder",
+        )
+    if chosen.checkpoint:
+        raise UsageError("A bundle has no checkpoints", got=f"--checkpoint {chosen.checkpoint}")
+    return _load_bundle(path, chosen.precision or "float32")
+
+
+def _load_run(path: Path, which: str | None) -> tuple[BatchPolicy, str, str]:
+    checkpoint = Run(path).checkpoint(which)
+    from train.runtime import load_paddle  # only for a run: a bundle plays without Paddle
+
+    load_paddle()
+    from train.network import network_of, run_network
+
+    network = network_of(checkpoint)
+    environment = checkpoint.state.environment.id
+    return (lambda obs: run_network(network, obs)["action"]), environment, str(checkpoint.path)
+
+
+def _load_bundle(path: Path, precision: str) -> tuple[BatchPolicy, str, str]:
+    from paddleport.policy import Policy
+
+    policy = Policy.load(path, precision=precision)
+    label = f"{policy.manifest.name} version {policy.manifest.version} {precision}"
+    return policy.act_batch, policy.manifest.environment.id, label

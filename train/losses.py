@@ -1,0 +1,55 @@
+"""Losses as pure functions of named tensors; both engines run the same ones."""
+
+from __future__ import annotations
+
+import paddle
+
+from train.distributions import Distribution
+
+PPO_TERMS = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+
+
+def weighted_mean(values: paddle.Tensor, weight: paddle.Tensor) -> paddle.Tensor:
+    """Mean over the rows that count: Σ w·x / Σ w. Padding and autoreset's dummy rows have weight 0."""
+    return (values * weight).sum() / weight.sum()
+
+
+def ppo_loss(
+    outputs: dict[str, paddle.Tensor],
+    batch: dict[str, paddle.Tensor],
+    distribution: Distribution,
+    value_coef: float,
+    entropy_coef: float,
+) -> dict[str, paddle.Tensor]:
+    """PPO's clipped surrogate with value and entropy terms (Schulman et al. 2017, equations 7 and 9).
+
+    Args:
+        outputs: the distribution's parameters [batch, …] and `value` [batch, 1].
+        batch: `action` [batch, …], and [batch]: `log_prob` under the policy that acted, `advantage`, `value_target`,
+            `weight`; and `clip_range` [1].
+        distribution: the action distribution.
+        value_coef: weight of the squared value error.
+        entropy_coef: weight of the entropy.
+
+    Returns:
+        `PPO_TERMS`, scalars: `loss` is minimised, the rest is for reading. `approx_kl` is Schulman's low-variance
+        estimator, mean of (ratio - 1) - log ratio.
+    """
+    weight, clip = batch["weight"], batch["clip_range"]
+    log_prob, entropy = distribution.log_prob_and_entropy(outputs, batch["action"])
+    log_ratio = log_prob - batch["log_prob"]
+    ratio = log_ratio.exp()
+    clipped = paddle.minimum(paddle.maximum(ratio, 1 - clip), 1 + clip)
+    surrogate = paddle.minimum(ratio * batch["advantage"], clipped * batch["advantage"])
+    policy_loss = -weighted_mean(surrogate, weight)
+    value_loss = weighted_mean((outputs["value"].squeeze(-1) - batch["value_target"]).square(), weight)
+    mean_entropy = weighted_mean(entropy, weight)
+    outside = ((ratio - 1).abs() > clip).astype("float32")
+    return {
+        "loss": policy_loss + value_coef * value_loss - entropy_coef * mean_entropy,
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy": mean_entropy,
+        "approx_kl": weighted_mean(ratio - 1 - log_ratio, weight),
+        "clip_fraction": weighted_mean(outside, weight),
+    }

@@ -1,0 +1,165 @@
+"""What a person and a program see of a training: a progress bar, `metrics.jsonl` and VisualDL scalars."""
+
+from __future__ import annotations
+
+import collections
+import os
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+METRICS = "metrics.jsonl"
+_PLAIN_INTERVAL = 5.0
+_WINDOW = 20
+
+
+class ScalarLog(Protocol):
+    """Where scalars go; VisualDL's `LogWriter` is one."""
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        """Add a point."""
+        ...
+
+    def close(self) -> None:
+        """Flush and close."""
+        ...
+
+
+class MetricsFile:
+    """`metrics.jsonl`: a line an iteration, cut back to the checkpoint when a run is resumed.
+
+    Args:
+        path: the file.
+        keep_until: lines of later steps are dropped.
+    """
+
+    def __init__(self, path: Path, keep_until: int) -> None:
+        kept = _lines_until(path, keep_until)
+        path.write_bytes(b"".join(kept))
+        self._file = path.open("ab")
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Append a row and hand it to the operating system, so that `tail -f` shows it."""
+        self._file.write(msgspec.json.encode(row) + b"\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Flush to disk and close."""
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+
+def open_scalar_log(folder: Path) -> ScalarLog | None:
+    """A VisualDL log in `folder`; None where VisualDL is not installed."""
+    try:
+        from visualdl import LogWriter
+    except ImportError:
+        return None
+    writer: ScalarLog = LogWriter(logdir=str(folder))
+    return writer
+
+
+class Reporter:
+    """Reports a training as it goes; a context manager.
+
+    Args:
+        run: the run directory.
+        step: where the training starts from.
+        total: where it ends.
+        label: what is trained, for the progress bar.
+    """
+
+    def __init__(self, run: Path, step: int, total: int, label: str) -> None:
+        self._metrics = MetricsFile(run / METRICS, keep_until=step)
+        self._scalars = open_scalar_log(run / "logs")
+        self._console = Console(stderr=True)
+        self._live = _live_bar(self._console) if sys.stderr.isatty() else None
+        self._task = self._live.add_task(label, total=total, completed=step, note="") if self._live else None
+        self._recent: collections.deque[float] = collections.deque(maxlen=_WINDOW)
+        self._first, self._total, self._label = step, total, label
+        self._started = self._last_line = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+        self._metrics.close()
+        if self._scalars:
+            self._scalars.close()
+
+    def rate(self, step: int) -> float:
+        """Environment steps a second since this process began to train."""
+        return (step - self._first) / max(time.monotonic() - self._started, 1e-9)
+
+    def iteration(self, step: int, metrics: dict[str, float | None]) -> None:
+        """Report one iteration."""
+        row = {"step": step, **metrics, "steps_per_second": round(self.rate(step), 1)}
+        self._metrics.write(row)
+        self._scalar("train", row)
+        if (episode_return := metrics.get("episode_return")) is not None:
+            self._recent.append(episode_return)
+        note = self._note(step)
+        if self._live and self._task is not None:
+            self._live.update(self._task, completed=min(step, self._total), note=note)
+        elif time.monotonic() - self._last_line > _PLAIN_INTERVAL:
+            self._last_line = time.monotonic()
+            self.say(f"{self._label}: {step}/{self._total} steps, {note}")
+
+    def evaluation(self, step: int, mean: float, std: float) -> None:
+        """Report a checkpoint's evaluation."""
+        self._metrics.write({"step": step, "evaluation_mean": mean, "evaluation_std": std})
+        self._scalar("evaluation", {"step": step, "mean": mean, "std": std})
+        self.say(f"{self._label}: checkpoint at {step} steps, evaluated at {mean:.1f} ± {std:.1f}")
+
+    def say(self, line: str) -> None:
+        """Print a line to stderr, above the bar where there is one."""
+        self._console.print(line, highlight=False, soft_wrap=True)
+
+    def _note(self, step: int) -> str:
+        recent = f"return {sum(self._recent) / len(self._recent):.1f}" if self._recent else "no episode yet"
+        return f"{recent}, {self.rate(step):.0f} steps/s"
+
+    def _scalar(self, group: str, row: dict[str, Any]) -> None:
+        if not self._scalars:
+            return
+        for name, value in row.items():
+            if name != "step" and value is not None:
+                self._scalars.add_scalar(tag=f"{group}/{name}", value=value, step=row["step"])
+
+
+def _live_bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+        console=console,
+    )
+
+
+def _lines_until(path: Path, step: int) -> list[bytes]:
+    """Whole lines of steps up to `step`; a line that a kill cut short is dropped."""
+    if not path.is_file():
+        return []
+    kept = []
+    for line in path.read_bytes().splitlines(keepends=True):
+        try:
+            row = msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            continue
+        if isinstance(row, dict) and row.get("step", step + 1) <= step:
+            kept.append(line)
+    return kept

@@ -1,0 +1,299 @@
+"""The training loop: iterate, evaluate and checkpoint at scheduled barriers, continue exactly after a stop."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import signal
+import sys
+import uuid
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+import numpy as np
+
+from paddleport.checkpoint import Checkpoint, CheckpointState, Run, step_name
+from paddleport.errors import ArtifactError, UsageError
+from paddleport.manifest import EnvironmentInfo, ReturnStatistics
+from paddleport.spaces import Space
+from train import config as configuration
+from train.checkpointing import now, point, versions, write_checkpoint
+from train.config import TrainConfig
+from train.devices import Device, choose_device, make_engine
+from train.environment import describe_environment, make_vector
+from train.episodes import play
+from train.ppo import PPO
+from train.reporting import Reporter
+
+_LOCK = ".lock"
+_PATIENCE_SECONDS = 10.0
+_EVALUATION_SEED = 2_000_000_000
+
+
+class Training(msgspec.Struct, frozen=True):
+    """What a training came to."""
+
+    run_dir: str
+    run_id: str
+    algorithm: str
+    environment: str
+    step: int
+    finished: bool
+    engine: str
+    device: str
+    evaluation: ReturnStatistics | None
+    """Of the last checkpoint, on the evaluation episodes that choose the best one."""
+    best_mean_return: float | None
+    steps_per_second: float
+    resumed_from: int | None
+
+
+def train(config: TrainConfig) -> Training:
+    """Train until `total_steps`, or until a signal asks to stop.
+
+    Raises:
+        UsageError: the run directory holds something and `resume` is not set, or a value is out of range.
+        ArtifactError: there is nothing to resume that is whole.
+        TrainingError: training cannot go on.
+    """
+    configuration.check(config)
+    folder = Path(config.run.run_dir)
+    device = choose_device(config.run.device, config.run.engine)
+    described = describe_environment(config.run.env)  # before the folder is touched
+    with _claimed(folder, resume=config.run.resume) as run_id:
+        trainer = Trainer(config, folder, run_id, device, described)
+        with contextlib.closing(trainer):
+            return trainer.run(trainer.resume_or_start())
+
+
+class Trainer:
+    """One run in progress.
+
+    Args:
+        config: what to train, checked.
+        folder: the run directory.
+        run_id: identity of the run.
+        device: where and how updates run.
+        described: the environment, its observation space and its action space.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        folder: Path,
+        run_id: str,
+        device: Device,
+        described: tuple[EnvironmentInfo, Space, Space],
+    ) -> None:
+        self.config, self.folder, self.run_id, self.device = config, folder, run_id, device
+        self.environment, self.observation_space, self.action_space = described
+        self.rng = np.random.default_rng(config.run.seed)
+        self.envs = make_vector(config.run.env, config.algorithm.num_envs)
+        self.algorithm = PPO(
+            config.algorithm,
+            self.envs,
+            self.observation_space,
+            self.action_space,
+            partial(make_engine, device),
+            self.rng,
+        )
+        self.every = config.run.checkpoint_every or max(1, config.run.total_steps // 10)
+        self.evaluation: ReturnStatistics | None = None
+        self.best: float | None = None
+        if not (folder / configuration.CONFIG).exists():
+            configuration.save(config, run_id, folder / configuration.CONFIG)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.envs.close()
+
+    def resume_or_start(self) -> int | None:
+        """Restore the newest whole checkpoint; returns its step, or None at the very start."""
+        checkpoint = newest_whole(Run(self.folder)) if self.config.run.resume else None
+        if checkpoint is not None:
+            self._restore(checkpoint)
+        self._reset_environments()
+        return checkpoint.state.step if checkpoint else None
+
+    def run(self, resumed: int | None) -> Training:
+        """Iterate to the end, or to a barrier where a signal asked to stop."""
+        options, algorithm = self.config.run, self.algorithm
+        label = f"{options.algo} {options.env}"
+        last = algorithm.step
+        with Reporter(self.folder, last, options.total_steps, label) as report, _signals() as stop:
+            report.say(self.device.reason)
+            if algorithm.step >= options.total_steps:
+                report.say(f"This run finished at step {algorithm.step} already.")
+            while algorithm.step < options.total_steps and not stop.now(self._seconds_to_barrier(last, report)):
+                barrier = self._next_barrier(last)
+                metrics = algorithm.iterate(min(1.0, algorithm.step / options.total_steps))
+                report.iteration(algorithm.step, metrics)
+                if algorithm.step >= barrier:
+                    self._checkpoint(report)
+                    last = algorithm.step
+            finished = algorithm.step >= options.total_steps
+            if not finished:
+                redo = algorithm.step - last
+                report.say(f"Stopped. --resume continues from step {last} and takes {redo} steps again.")
+            rate = report.rate(algorithm.step)
+        return self._result(finished, rate, resumed)
+
+    def _next_barrier(self, last: int) -> int:
+        return min((last // self.every + 1) * self.every, self.config.run.total_steps)
+
+    def _seconds_to_barrier(self, last: int, report: Reporter) -> float:
+        rate = report.rate(self.algorithm.step)
+        return (self._next_barrier(last) - self.algorithm.step) / rate if rate > 0 else float("inf")
+
+    def _checkpoint(self, report: Reporter) -> None:
+        """The barrier: evaluate, write, and reset every environment, also in a run that is never interrupted."""
+        options, algorithm = self.config.run, self.algorithm
+        seed = _EVALUATION_SEED + options.seed % 1_000_000
+        played = play(algorithm.act, options.env, options.evaluation_episodes, seed)
+        self.evaluation = played.statistics
+        self.best = self.evaluation.mean if self.best is None else max(self.best, self.evaluation.mean)
+        write_checkpoint(self.folder, self._state(), algorithm.policy_tensors(), algorithm.trainer_tensors())
+        report.evaluation(algorithm.step, self.evaluation.mean, self.evaluation.std)
+        self._reset_environments()
+
+    def _reset_environments(self) -> None:
+        seed = np.random.SeedSequence((self.config.run.seed, self.algorithm.step)).generate_state(1)[0]
+        self.algorithm.collector.reset(int(seed))
+
+    def _state(self) -> CheckpointState:
+        algorithm = self.algorithm
+        return CheckpointState(
+            run_id=self.run_id,
+            algorithm=self.config.run.algo,
+            step=algorithm.step,
+            seed=self.config.run.seed,
+            config=configuration.to_mapping(self.config),
+            environment=self.environment,
+            observation_space=self.observation_space,
+            action_space=self.action_space,
+            network=algorithm.network_info,
+            counters={"updates": algorithm.updates},
+            rng=msgspec.to_builtins(self.rng.bit_generator.state),
+            normalizer_count=algorithm.normalizer.count if algorithm.normalizer else 0.0,
+            evaluation=self.evaluation,
+            best_mean_return=self.best,
+            versions=versions(),
+            created=now(),
+            files={},
+        )
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        state = checkpoint.state
+        if (state.observation_space, state.action_space) != (self.observation_space, self.action_space):
+            raise ArtifactError(
+                f"The environment {self.config.run.env} is not the one that {checkpoint.path} was trained in",
+                expected=f"{state.observation_space}, {state.action_space}",
+                got=f"{self.observation_space}, {self.action_space}",
+            )
+        self.algorithm.restore(
+            checkpoint.policy_tensors(),
+            checkpoint.optimizer_tensors(),
+            state.step,
+            state.counters["updates"],
+            state.normalizer_count,
+        )
+        self.rng.bit_generator.state = state.rng
+        self.evaluation, self.best = state.evaluation, state.best_mean_return
+
+    def _result(self, finished: bool, rate: float, resumed: int | None) -> Training:
+        return Training(
+            run_dir=str(self.folder),
+            run_id=self.run_id,
+            algorithm=self.config.run.algo,
+            environment=self.config.run.env,
+            step=self.algorithm.step,
+            finished=finished,
+            engine=self.device.engine,
+            device=self.device.name,
+            evaluation=self.evaluation,
+            best_mean_return=self.best,
+            steps_per_second=round(rate, 1),
+            resumed_from=resumed,
+        )
+
+
+def newest_whole(run: Run) -> Checkpoint | None:
+    """The newest checkpoint that is whole, with `last` pointing at it; None where the run has none yet.
+
+    A damaged one is passed over with a line on stderr: the work before it is not lost with it.
+
+    Raises:
+        ArtifactError: there are checkpoints, and all of them are damaged.
+    """
+    steps = run.steps()
+    for step in reversed(steps):
+        try:
+            checkpoint = Checkpoint.open(run.checkpoints / step_name(step))
+        except ArtifactError as error:
+            print(f"paddleport: {error} Going back to the checkpoint before it.", file=sys.stderr)
+            continue
+        point(run.path, "last", step)
+        return checkpoint
+    if steps:
+        raise ArtifactError(f"Every checkpoint in {run.path} is damaged", todo="Train again in another --run-dir")
+    return None
+
+
+class StopRequest:
+    """Whether a signal has asked to stop."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def now(self, seconds_to_barrier: float) -> bool:
+        """Whether to stop at once: a barrier that is near is worth going on to."""
+        return self.asked and seconds_to_barrier > _PATIENCE_SECONDS
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[StopRequest]:
+    """SIGINT and SIGTERM ask to stop; a second SIGINT interrupts at once."""
+    request = StopRequest()
+
+    def handle(number: int, _: FrameType | None) -> None:
+        if request.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        request.asked = True
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _claimed(folder: Path, *, resume: bool) -> Iterator[str]:
+    """Hold the run directory for this process; yields the run's id.
+
+    Raises:
+        UsageError: it holds something and `resume` is not set, or another process trains in it.
+    """
+    occupied = folder.is_dir() and any(entry.name != _LOCK for entry in folder.iterdir())
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file", expected="a folder for the run")
+    if occupied and not resume:
+        raise UsageError(
+            f"{folder} is not empty",
+            expected="a new or empty folder",
+            todo="Continue the run in it with --resume, or choose another --run-dir",
+        )
+    run_id = uuid.uuid4().hex[:12]
+    if resume and occupied:
+        _, run_id = configuration.load(Run(folder).path / configuration.CONFIG)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / _LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(f"Another process trains in {folder}", todo="Wait for it, or stop it") from error
+        yield run_id
