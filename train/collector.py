@@ -52,7 +52,8 @@ class Collector:
         envs: the vector environment, in next-step autoreset mode.
         actor: the policy's heads.
         distribution: turns heads into actions.
-        normalizer: kept up to date with every observation seen; None leaves observations as they are.
+        normalizer: fixed during a rollout, so that its values and probabilities all belong to one function, and
+            updated after it with every observation seen. None leaves observations as they are.
     """
 
     def __init__(
@@ -88,9 +89,10 @@ class Collector:
         log_probs, rewards = np.zeros((2, steps, count), dtype=np.float32)
         values = np.zeros((steps + 1, count), dtype=np.float32)
         terminated, done, valid = np.zeros((3, steps, count), dtype=bool)
-        rows, returns, lengths = [], [], []
+        observations, rows, returns, lengths = [], [], [], []
         for step in range(steps):
             features = self._features(first_step)
+            observations.append(self._obs)
             heads = self._actor.heads(features)
             actions[step], log_probs[step] = distribution.sample(heads, rng)
             rows.append(features)
@@ -100,7 +102,9 @@ class Collector:
             self._obs, rewards[step], terminated[step], truncated, _ = self._envs.step(environment_actions)
             done[step] = self._resetting = terminated[step] | truncated
             self._count_episodes(rewards[step], valid[step], done[step], returns, lengths)
-        values[steps] = self._actor.value(self._features(first_step, update=False))
+        values[steps] = self._actor.value(self._features(first_step))
+        if self._normalizer:
+            self._normalizer.update(np.concatenate(observations))
         if not np.isfinite(rewards).all():
             step, index = np.argwhere(~np.isfinite(rewards))[0]
             raise _not_finite("reward", first_step + step * count, int(index), rewards[step, index])
@@ -118,14 +122,12 @@ class Collector:
             lengths=lengths,
         )
 
-    def _features(self, first_step: int, *, update: bool = True) -> Array:
+    def _features(self, first_step: int) -> Array:
         if not np.isfinite(self._obs).all():
             index = int(np.argwhere(~np.isfinite(self._obs))[0][0])
             raise _not_finite("observation", first_step, index, self._obs[index])
         if self._normalizer is None:
             return self._obs.astype(np.float32)
-        if update:
-            self._normalizer.update(self._obs)
         return self._normalizer.normalize(self._obs)
 
     def _count_episodes(

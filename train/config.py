@@ -14,6 +14,7 @@ import yaml
 
 from paddleport.errors import ArtifactError, UsageError
 from paddleport.files import read_bytes, write_atomic
+from paddleport.options import Flag
 
 Schedule: TypeAlias = Literal["constant", "linear"]
 T = TypeVar("T")
@@ -47,9 +48,9 @@ class RunOptions:
     """Where updates run; auto takes a GPU where Paddle sees one."""
     threads: int = 1
     """Threads within one operator on the CPU; more than one pays from about 256 units wide."""
-    resume: bool = False
+    resume: Flag = False
     """Continue the run in --run-dir from its last checkpoint, exactly."""
-    json: bool = False
+    json: Flag = False
     """Print the result as JSON on stdout; progress goes to stderr."""
 
 

@@ -17,6 +17,7 @@ from paddleport.bundle import versions_in
 from paddleport.checkpoint import Run
 from paddleport.errors import ArtifactError, UsageError
 from paddleport.manifest import MANIFEST, ReturnStatistics
+from paddleport.options import Flag
 from train.episodes import BatchPolicy, play
 
 _DESCRIPTION = """Play whole episodes with the deterministic policy of a run directory or of a bundle.
@@ -40,7 +41,7 @@ class Options:
     """Of a bundle: which of its policies plays; left out, float32."""
     env: str = ""
     """Another environment than the one the policy was trained in."""
-    json: bool = False
+    json: Flag = False
     """Print the result as JSON on stdout; progress goes to stderr."""
 
 

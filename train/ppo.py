@@ -23,6 +23,7 @@ from train.network import ActorCritic, initial_weights
 from train.normalizer import RunningNormalizer
 
 _ADVANTAGE_EPSILON = 1e-8
+_WARM_UP_ROWS = 1024
 
 
 class PPO:
@@ -75,6 +76,8 @@ class PPO:
             TrainingError: a number stopped being finite.
         """
         config = self.config
+        if self.normalizer and not self.normalizer.count:
+            self._warm_up()
         rollout = self.collector.collect(config.n_steps, self.rng, self.step)
         learning_rate = scheduled(config.learning_rate, config.learning_rate_schedule, progress)
         clip_range = scheduled(config.clip_range, config.clip_range_schedule, progress)
@@ -139,6 +142,14 @@ class PPO:
         self.step, self.updates = step, updates
         if self.normalizer:
             self.normalizer.restore(normalizer_count, trainer["normalizer/mean"], trainer["normalizer/variance"])
+
+    def _warm_up(self) -> None:
+        """Let the normaliser see some observations first; nothing is learnt from them, and their steps count.
+
+        An update on features of a wrong scale can saturate units that never recover.
+        """
+        steps = min(self.config.n_steps, -(-_WARM_UP_ROWS // self.config.num_envs))
+        self.step += self.collector.collect(steps, self.rng, self.step).transitions
 
     def _problem(self, size: int) -> Problem:
         config, rows = self.config, (self.config.batch_size,)

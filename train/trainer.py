@@ -127,7 +127,10 @@ class Trainer:
             report.say(self.device.reason)
             if algorithm.step >= options.total_steps:
                 report.say(f"This run finished at step {algorithm.step} already.")
-            while algorithm.step < options.total_steps and not stop.now(self._seconds_to_barrier(last, report)):
+            while algorithm.step < options.total_steps:
+                at_barrier = algorithm.step == last
+                if stop.asked and (at_barrier or self._seconds_to_barrier(last, report) > _PATIENCE_SECONDS):
+                    break
                 barrier = self._next_barrier(last)
                 metrics = algorithm.iterate(min(1.0, algorithm.step / options.total_steps))
                 report.iteration(algorithm.step, metrics)
@@ -155,8 +158,9 @@ class Trainer:
         played = play(algorithm.act, options.env, options.evaluation_episodes, seed)
         self.evaluation = played.statistics
         self.best = self.evaluation.mean if self.best is None else max(self.best, self.evaluation.mean)
-        write_checkpoint(self.folder, self._state(), algorithm.policy_tensors(), algorithm.trainer_tensors())
+        # Reported first: what the checkpoint lets a resumed run skip has to be on record by then.
         report.evaluation(algorithm.step, self.evaluation.mean, self.evaluation.std)
+        write_checkpoint(self.folder, self._state(), algorithm.policy_tensors(), algorithm.trainer_tensors())
         self._reset_environments()
 
     def _reset_environments(self) -> None:
@@ -243,14 +247,9 @@ def newest_whole(run: Run) -> Checkpoint | None:
 
 
 class StopRequest:
-    """Whether a signal has asked to stop."""
+    """Whether a signal has asked to stop: at once, unless the next barrier is near enough to go on to."""
 
-    def __init__(self) -> None:
-        self.asked = False
-
-    def now(self, seconds_to_barrier: float) -> bool:
-        """Whether to stop at once: a barrier that is near is worth going on to."""
-        return self.asked and seconds_to_barrier > _PATIENCE_SECONDS
+    asked = False
 
 
 @contextlib.contextmanager

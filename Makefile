@@ -1,0 +1,85 @@
+# The front door. `make` alone lists what there is.
+
+ENV      ?= CartPole-v1
+ALGO     ?= ppo
+SEED     ?= 1
+STEPS    ?= 100000
+RUN      ?= runs/$(ALGO)-$(ENV)-$(SEED)
+NAME     ?= $(shell echo $(ENV) | sed 's/-v[0-9]*$$//' | tr 'A-Z/:' 'a-z__')
+MODELS   ?= models
+METHOD   ?= ptq
+EPISODES ?= 100
+EVAL_SEED ?= 7
+PRECISION ?= float32
+HOST     ?= 127.0.0.1
+PORT     ?= 8000
+ARGS     ?=
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+# -P: our own stages are found before the current folder's files.
+RUN_PY := $(BIN)/python -P
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo train resume evaluate quantize export serve test test-slow lint format clean
+
+help: ## print this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s%s\n", $$1, $$2}'
+	@echo
+	@echo "Variables, with what they are now:"
+	@echo "  ENV=$(ENV) ALGO=$(ALGO) SEED=$(SEED) STEPS=$(STEPS) RUN=$(RUN) NAME=$(NAME) MODELS=$(MODELS)"
+	@echo "  METHOD=$(METHOD) EPISODES=$(EPISODES) EVAL_SEED=$(EVAL_SEED) PRECISION=$(PRECISION) HOST=$(HOST) PORT=$(PORT)"
+	@echo "  ARGS= more options for the command, e.g.  make train STEPS=200000 ARGS='--learning-rate 3e-4'"
+
+setup: $(VENV)/.ready ## make .venv with everything a developer needs (quick when it is there)
+
+$(VENV)/.ready: pyproject.toml constraints.txt tools/check_machine.py
+	@test -n "$(PYTHON)" || { echo "make: this needs Python 3.11 or 3.12 and found none; name one with PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) tools/check_machine.py python
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python tools/check_machine.py libraries
+	@touch $@
+
+demo: setup ## train, quantize, export and serve CartPole in build/demo, and compare all four (about 2 minutes)
+	$(RUN_PY) examples/demo.py
+
+train: setup ## train ALGO on ENV for STEPS steps into RUN
+	$(BIN)/paddleport train --algo $(ALGO) --env $(ENV) --seed $(SEED) --total-steps $(STEPS) --run-dir $(RUN) $(ARGS)
+
+resume: setup ## continue the training in RUN exactly where its last checkpoint is
+	$(BIN)/paddleport train --run-dir $(RUN) --resume $(ARGS)
+
+evaluate: setup ## play EPISODES whole episodes with the policy in RUN
+	$(BIN)/paddleport evaluate $(RUN) --episodes $(EPISODES) --seed $(EVAL_SEED) $(ARGS)
+
+quantize: setup ## decide int8 scales for RUN by METHOD
+	$(BIN)/paddleport quantize $(RUN) --method $(METHOD) $(ARGS)
+
+export: setup ## publish RUN as the next version of MODELS/NAME
+	$(BIN)/paddleport export $(RUN) --name $(NAME) --models $(MODELS) $(ARGS)
+
+serve: setup ## serve MODELS at HOST:PORT
+	$(BIN)/paddleport serve --models $(MODELS) --host $(HOST) --port $(PORT) --precision $(PRECISION) $(ARGS)
+
+test: setup ## run the tests (about 8 minutes on 2 cores)
+	$(RUN_PY) -m pytest -n auto --dist loadfile $(ARGS)
+
+test-slow: setup ## run the long learning runs as well
+	$(RUN_PY) -m pytest -n auto --dist loadfile -m "slow or not slow" $(ARGS)
+
+lint: setup ## ruff, mypy, import rules, the Dockerfile
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/hadolint Dockerfile
+
+format: setup ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove build/ and caches; runs/, models/ and .venv stay
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +

@@ -1,0 +1,83 @@
+"""Environments whose right answers are known by hand; importing this module registers them."""
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Counter(gymnasium.Env):
+    """Observes how many steps the episode has lasted; ends at `length`, by termination or by truncation."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, length=3, end="terminated", reward=1.0, start=0.0):
+        self.length, self.end, self.reward, self.start, self.count = length, end, reward, start, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return self._obs(), {}
+
+    def step(self, action):
+        self.count += 1
+        over = self.count >= self.length
+        return self._obs(), self.reward, over and self.end == "terminated", over and self.end == "truncated", {}
+
+    def _obs(self):
+        return np.array([self.start + self.count], dtype=np.float32)
+
+
+class Shifted(gymnasium.ObservationWrapper):
+    """CartPole seen through observations shifted by 100 and scaled by 50."""
+
+    def __init__(self):
+        super().__init__(gymnasium.make("CartPole-v1"))
+        self.observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
+
+    def observation(self, observation):
+        return (observation * 50 + 100).astype(np.float32)
+
+
+class Faulty(Counter):
+    """Gives NaN as the observation or the reward from the tenth step on."""
+
+    def __init__(self, where):
+        super().__init__(length=50)
+        self.where = where
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = super().step(action)
+        if self.count >= 10:
+            obs = np.full(1, np.nan, np.float32) if self.where == "obs" else obs
+            reward = float("nan") if self.where == "reward" else reward
+        return obs, reward, terminated, truncated, info
+
+
+class Target(gymnasium.Env):
+    """One step an episode; the reward is how near a Box action with asymmetric bounds is to a target."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = spaces.Box(np.array([1.0, -3.0], np.float32), np.array([2.0, 5.0], np.float32))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        if not self.action_space.contains(action):
+            raise ValueError(f"action {action} outside the bounds")
+        distance = np.abs((action - [1.75, 3.0]) / [1.0, 8.0]).sum()
+        return np.zeros(1, np.float32), -float(distance), True, False, {}
+
+
+for name, entry, keywords in (
+    ("Terminates-v0", Counter, {"end": "terminated"}),
+    ("Truncates-v0", Counter, {"end": "truncated"}),
+    ("Forever-v0", Counter, {"end": "truncated", "length": 100}),
+    ("Shifted-v0", Shifted, {}),
+    ("NanObs-v0", Faulty, {"where": "obs"}),
+    ("NanReward-v0", Faulty, {"where": "reward"}),
+    ("Target-v0", Target, {}),
+):
+    gymnasium.register(name, entry_point=entry, kwargs=keywords)

@@ -1,0 +1,3 @@
+from train.runtime import load_paddle
+
+load_paddle()

@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+
+from paddleport.checkpoint import NetworkInfo
+from paddleport.errors import ArtifactError, UsageError
+from paddleport.spaces import Box, Discrete
+from train.acting import Actor
+from train.distributions import distribution_for
+from train.network import PolicyNetwork, initial_weights, load_arrays, run_network, state_arrays
+from train.normalizer import RunningNormalizer
+
+OBS = Box(shape=(3,), dtype="float32", low=None, high=None)
+ACTIONS = {
+    "discrete": Discrete(4, start=2),
+    "box": Box(shape=(2,), dtype="float32", low=(-1.0, 0.5), high=(3.0, 2.5)),
+}
+
+
+def network(action_space, activation="tanh"):
+    info = NetworkInfo(hidden_sizes=(16, 8), activation=activation, normalize_obs=True)
+    made = PolicyNetwork(OBS, action_space, info)
+    weights = {**state_arrays(made), **initial_weights(made, np.random.default_rng(3))}
+    weights["policy_head.weight"] = weights["policy_head.weight"] * 100
+    load_arrays(made, weights)
+    return made
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("kind", ACTIONS)
+def test_acting_in_numpy_equals_the_network(kind, activation):
+    space = ACTIONS[kind]
+    made = network(space, activation)
+    rng = np.random.default_rng(0)
+    obs = rng.normal(5, 3, size=(64, 3)).astype(np.float32)
+    normalizer = RunningNormalizer(3)
+    normalizer.update(obs)
+    load_arrays(made, {**state_arrays(made), "obs_mean": normalizer.mean32, "obs_std": normalizer.std32})
+    actor, distribution = Actor(space, made.info), distribution_for(space)
+    actor.load(state_arrays(made))
+    heads = actor.heads(normalizer.normalize(obs))
+    outputs = run_network(made, obs)
+    for name in made.distribution_outputs:
+        assert heads[name] == pytest.approx(outputs[name], abs=1e-5)
+    assert heads["value"] == pytest.approx(outputs["value"], abs=1e-5)
+    actions = distribution.to_environment(distribution.mode(heads))
+    assert actions == pytest.approx(outputs["action"], abs=1e-5)
+
+
+def test_weights_are_orthogonal_with_the_published_gains():
+    weights = initial_weights(network(ACTIONS["discrete"]), np.random.default_rng(0))
+    for name, gain in (("policy_trunk.layers.1.weight", 2**0.5), ("policy_head.weight", 0.01)):
+        matrix = weights[name]
+        assert matrix.T @ matrix == pytest.approx(gain**2 * np.eye(matrix.shape[1]), abs=1e-5)
+    assert all((weights[name] == 0).all() for name in weights if name.endswith("bias"))
+
+
+def test_actions_stay_inside_asymmetric_bounds_at_extreme_observations():
+    outputs = run_network(network(ACTIONS["box"]), np.array([[1e6, -1e6, 1e6], [0, 0, 0]], dtype=np.float32))
+    low, high = ACTIONS["box"].bounds()
+    assert (outputs["action"] >= low).all()
+    assert (outputs["action"] <= high).all()
+
+
+def test_discrete_actions_start_where_the_space_starts():
+    outputs = run_network(network(ACTIONS["discrete"]), np.random.default_rng(0).normal(size=(99, 3)).astype("f4"))
+    assert (outputs["action"] == outputs["logits"].argmax(axis=1) + 2).all()
+
+
+def test_weights_of_another_network_are_refused_by_name():
+    made = network(ACTIONS["discrete"])
+    arrays = state_arrays(made)
+    arrays["policy_head.bias"] = np.zeros(5, np.float32)
+    with pytest.raises(ArtifactError, match=r"policy_head\.bias"):
+        load_arrays(made, arrays)
+
+
+@pytest.mark.parametrize(
+    ("obs", "action"),
+    [
+        (Box(shape=(8, 8, 3), dtype="uint8", low=0.0, high=255.0), ACTIONS["discrete"]),
+        (Discrete(5), ACTIONS["discrete"]),
+        (OBS, Box(shape=(2, 2), dtype="float32", low=-1.0, high=1.0)),
+    ],
+)
+def test_a_space_without_a_network_is_refused(obs, action):
+    with pytest.raises(UsageError, match="expected"):
+        PolicyNetwork(obs, action, NetworkInfo(hidden_sizes=(4,), activation="tanh", normalize_obs=False))
