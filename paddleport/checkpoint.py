@@ -26,7 +26,8 @@ OPTIMIZER = "optimizer.safetensors"
 QUANTIZATION = "quantization.json"
 _TENSOR_LIMIT = 8 * 2**30
 _POINTER_LIMIT = 256
-_STEP = re.compile(r"step-(\d+)")
+_STEP = re.compile(r"step-([0-9]{1,18})")
+_OTHER_CHECKPOINT = "Use another checkpoint of the run with --checkpoint step-N"
 
 
 class NetworkInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,17 +84,10 @@ class Checkpoint:
         Raises:
             ArtifactError: something is missing or damaged.
         """
-        state = sealed.unseal(path / STATE, CheckpointState, SCHEMA_VERSION)
-        for name, info in state.files.items():
-            data = files.read_bytes(path / name, _TENSOR_LIMIT)
-            if len(data) != info.size or files.sha256_bytes(data) != info.sha256:
-                raise ArtifactError(
-                    f"{path / name} is damaged",
-                    expected=f"{info.size} bytes with SHA-256 {info.sha256[:12]}…",
-                    got=f"{len(data)} bytes with SHA-256 {files.sha256_bytes(data)[:12]}…",
-                    todo="Use another checkpoint of the run with --checkpoint step-N",
-                )
-        return cls(path, state)
+        checkpoint = cls(path, sealed.unseal(path / STATE, CheckpointState, SCHEMA_VERSION))
+        for name in sorted({POLICY, OPTIMIZER, *checkpoint.state.files}):
+            checkpoint._read(name)
+        return checkpoint
 
     @property
     def sha256(self) -> str:
@@ -102,11 +96,17 @@ class Checkpoint:
 
     def policy_tensors(self) -> dict[str, Array]:
         """The policy's weights and normaliser, by structural path."""
-        return load_tensors(self.path / POLICY)
+        return _tensors(self.path / POLICY, self._read(POLICY))
 
     def optimizer_tensors(self) -> dict[str, Array]:
         """The optimizer's accumulators, by structural path."""
-        return load_tensors(self.path / OPTIMIZER)
+        return _tensors(self.path / OPTIMIZER, self._read(OPTIMIZER))
+
+    def _read(self, name: str) -> bytes:
+        """A file's bytes, checked again at every reading: it may have changed since the checkpoint was opened."""
+        if name not in self.state.files:
+            raise ArtifactError(f"{self.path / STATE} does not list {name}", todo=_OTHER_CHECKPOINT)
+        return sealed.read_listed(self.path, name, self.state.files[name], _TENSOR_LIMIT, _OTHER_CHECKPOINT)
 
 
 class Run:
@@ -165,6 +165,7 @@ class Run:
                 f"{self.path} has no checkpoint {which}",
                 expected="one of " + ", ".join(f"step-{step}" for step in self.steps()),
                 got=which,
+                todo="Leave --checkpoint out for the best one",
             )
         return Checkpoint.open(self.checkpoints / step_name(int(step[1])))
 
@@ -191,13 +192,17 @@ def load_tensors(path: Path) -> dict[str, Array]:
     Raises:
         ArtifactError: the file is missing or damaged.
     """
+    return _tensors(path, files.read_bytes(path, _TENSOR_LIMIT))
+
+
+def _tensors(path: Path, data: bytes) -> dict[str, Array]:
     try:
         from safetensors import SafetensorError
         from safetensors.numpy import load
     except ImportError as error:
         raise MissingExtraError("safetensors", "train") from error
     try:
-        tensors: dict[str, Array] = load(files.read_bytes(path, _TENSOR_LIMIT))
+        tensors: dict[str, Array] = load(data)
     except SafetensorError as error:
         raise ArtifactError(f"{path} is damaged", got=error) from error
     return tensors

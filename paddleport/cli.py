@@ -8,18 +8,19 @@ A command is a module with three functions:
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import os
 import signal
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import NoReturn
 
-import msgspec
-
-from paddleport import __version__, options
-from paddleport.errors import MissingExtraError, PaddleportError
+from paddleport import __version__
+from paddleport.errors import MissingExtraError, PaddleportError, UsageError
 from paddleport.importing import put_current_folder_last
 
 
@@ -42,70 +43,103 @@ COMMANDS = {
     "inspect": Command("paddleport.inspect_command", "show what a bundle says of itself", ""),
     "doctor": Command("paddleport.doctor_command", "show versions, devices and providers on this machine", ""),
 }
+_OURS = {command.module.partition(".")[0] for command in COMMANDS.values()}
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line; returns the exit code (0 done, 1 failed, 2 wrongly used)."""
     arguments = sys.argv[1:] if argv is None else argv
+    name, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     put_current_folder_last()
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
+    from paddleport import options  # only now: what it imports could be shadowed by the user's folder
+
+    _prepare_stdout()
+    with options.only_json_on_stdout("--json" in rest) as stream:
+        try:
+            code = _run(name, rest, stream)
+            sys.stdout.flush()
+        except PaddleportError as error:
+            return _failed(str(error), error.exit_code, stream)
+        except BrokenPipeError:
+            _forget_stdout()
+            return 1
+        except OSError as error:
+            return _failed(str(PaddleportError(error.strerror or str(error), got=error.filename)), 1, stream)
+        except KeyboardInterrupt:
+            return _failed("Interrupted.", 128 + signal.SIGINT, stream)
+        return code
+
+
+def _run(name: str, argv: list[str], stream: io.FileIO | None) -> int:
+    if name in ("", "-h", "--help", "help"):
         print(_overview())
-        return 0 if arguments else 2
-    if arguments[0] in ("-V", "--version"):
+        return 0 if name else 2
+    if name in ("-V", "--version"):
         print(f"paddleport {__version__}")
         return 0
-    name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
-        print(f"paddleport: {_unknown(name)}", file=sys.stderr)
-        return 2
-    with options.only_json_on_stdout("--json" in rest) as stdout:
-        return _run(COMMANDS[name], rest, stdout)
-
-
-def _run(command: Command, argv: list[str], stdout: Any) -> int:  # noqa: ANN401 - a text stream
-    as_json = "--json" in argv
+        _refuse(name)
     try:
-        module = _load(command)
-        result = module.run(module.parse(argv))
-        if as_json:
-            print(msgspec.json.encode(result).decode(), file=stdout, flush=True)
-        elif result is not None:
-            module.show(result)
-    except PaddleportError as error:
-        return _failed(str(error), error.exit_code, stdout if as_json else None)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader went away; say nothing at exit either
-        return 1
-    except OSError as error:
-        return _failed(f"{error.strerror or error}: {error.filename or ''}", 1, stdout if as_json else None)
-    except KeyboardInterrupt:
-        return _failed("Interrupted.", 128 + signal.SIGINT, None)
+        module = importlib.import_module(COMMANDS[name].module)
+        chosen = _parse(module, argv, stream)
+        result = module.run(chosen)
+    except ModuleNotFoundError as error:
+        missing = error.name or "?"
+        if missing.partition(".")[0] in _OURS:
+            raise
+        raise MissingExtraError(missing, COMMANDS[name].extra or "train") from error
+    if stream:
+        _write_json(result, stream)
+    elif result is not None:
+        module.show(result)
     return 0
 
 
-def _load(command: Command) -> ModuleType:
+def _parse(module: ModuleType, argv: list[str], stream: io.FileIO | None) -> object:
     try:
-        return importlib.import_module(command.module)
-    except ModuleNotFoundError as error:
-        missing = error.name or "?"
-        if missing.split(".")[0] == command.module.split(".")[0]:
-            raise
-        raise MissingExtraError(missing, command.extra or "train") from error
+        return module.parse(argv)
+    except SystemExit as stop:  # the help was printed, or on stderr what is wrong with the options
+        if stop.code and stream:
+            _write_json({"error": "These options cannot be meant as they stand; stderr says why."}, stream)
+        raise
 
 
-def _failed(message: str, code: int, stdout: Any) -> int:  # noqa: ANN401
+def _failed(message: str, code: int, stream: io.FileIO | None) -> int:
     print(f"paddleport: {message}", file=sys.stderr)
-    if stdout is not None:
-        print(msgspec.json.encode({"error": message}).decode(), file=stdout, flush=True)
+    if stream:
+        with contextlib.suppress(OSError):  # it may be the stream that failed
+            _write_json({"error": message.encode("utf-8", "backslashreplace").decode()}, stream)
     return code
 
 
-def _unknown(name: str) -> str:
+def _write_json(value: object, stream: io.FileIO) -> None:
+    import msgspec
+
+    rest = memoryview(msgspec.json.encode(value) + b"\n")
+    while rest:
+        rest = rest[stream.write(rest) :]
+
+
+def _prepare_stdout() -> None:
+    if sys.stdout is None:  # whoever started us closed it
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - it stays open, as stdout does
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that has no "±" shows "?"
+
+
+def _forget_stdout() -> None:
+    """The reader went away: what is still buffered goes nowhere, so that nothing is said at exit either."""
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+
+
+def _refuse(name: str) -> NoReturn:
     import difflib
 
     near = difflib.get_close_matches(name, COMMANDS, n=1)
     hint = f"Did you mean {near[0]!r}? " if near else ""
-    return f"Unknown command: expected one of {', '.join(COMMANDS)}, got {name!r}. {hint}See: paddleport --help"
+    todo = f"{hint}See: paddleport --help"
+    raise UsageError("Unknown command", expected=f"one of {', '.join(COMMANDS)}", got=repr(name), todo=todo)
 
 
 def _overview() -> str:

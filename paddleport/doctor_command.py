@@ -6,8 +6,10 @@ import importlib
 import importlib.metadata
 import os
 import platform
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 from packaging.version import Version
@@ -15,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from paddleport import __version__, options
+from paddleport.options import Flag
 
 _PACKAGES = (
     *("paddlepaddle", "paddlepaddle-gpu", "paddle2onnx", "paddleslim", "onnx", "onnxruntime", "onnxruntime-gpu"),
@@ -50,7 +53,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 class Options:
     """How to report."""
 
-    json: bool = False
+    json: Flag = False
     """Print the diagnosis as JSON."""
 
 
@@ -62,21 +65,23 @@ def parse(argv: Sequence[str]) -> Options:
 def run(_: Options) -> Diagnosis:
     """Look at this machine; what is not installed is said, never an error."""
     packages = {name: _version(name) for name in _PACKAGES}
+    paddle_devices, paddle_check = _ask(packages, "paddle", ("paddlepaddle", "paddlepaddle-gpu"), _paddle_devices)
+    providers, runtime_check = _ask(packages, "onnxruntime", ("onnxruntime", "onnxruntime-gpu"), _providers)
     return Diagnosis(
         paddleport=__version__,
         python=platform.python_version(),
         platform=platform.platform(),
         processors=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         packages=packages,
-        checks=[_check(packages, *pair) for pair in _PAIRS],
-        paddle_devices=_paddle_devices(),
-        providers=_providers(),
+        checks=[paddle_check, runtime_check, *(_check(packages, *pair) for pair in _PAIRS)],
+        paddle_devices=paddle_devices,
+        providers=providers,
     )
 
 
 def show(diagnosis: Diagnosis) -> None:
     """Print the diagnosis as tables."""
-    console = Console()
+    console = Console(markup=False, emoji=False)
     console.print(
         f"paddleport {diagnosis.paddleport}, Python {diagnosis.python}, {diagnosis.platform}, "
         f"{diagnosis.processors} processors"
@@ -89,8 +94,8 @@ def show(diagnosis: Diagnosis) -> None:
     for check in diagnosis.checks:
         checks.add_row(check.name, check.verdict, check.detail)
     console.print(checks)
-    console.print(f"Paddle's devices: {', '.join(diagnosis.paddle_devices) or 'none (no Paddle here)'}")
-    console.print(f"ONNX Runtime's providers: {', '.join(diagnosis.providers) or 'none (no ONNX Runtime here)'}")
+    console.print(f"Paddle's devices: {', '.join(diagnosis.paddle_devices) or 'none'}")
+    console.print(f"ONNX Runtime's providers: {', '.join(diagnosis.providers) or 'none'}")
 
 
 def _paddle2onnx_pair(version: Callable[[str], Version]) -> bool:
@@ -162,18 +167,25 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _paddle_devices() -> list[str]:
+def _ask(
+    packages: dict[str, str | None], module: str, distributions: Sequence[str], question: Callable[[Any], list[str]]
+) -> tuple[list[str], Check]:
+    """What an installed module answers, and whether it could be asked at all."""
+    name = f"{module} can be imported"
+    if all(packages[distribution] is None for distribution in distributions):
+        return [], Check(name, "absent", f"none of {', '.join(distributions)} is installed")
     try:
-        paddle = importlib.import_module("paddle")
-    except ImportError:
-        return []
+        with warnings.catch_warnings(action="ignore"):
+            answer = question(importlib.import_module(module))
+    except Exception as error:  # noqa: BLE001 - a broken installation breaks in any way, and this is where it is told
+        return [], Check(name, "wrong", f"{type(error).__name__}: {error}")
+    return answer, Check(name, "ok", f"{module} loads on this machine")
+
+
+def _paddle_devices(paddle: Any) -> list[str]:  # noqa: ANN401 - a module without type information
     count = paddle.device.cuda.device_count() if paddle.is_compiled_with_cuda() else 0
     return ["cpu", *(f"gpu:{index}" for index in range(count))]
 
 
-def _providers() -> list[str]:
-    try:
-        runtime = importlib.import_module("onnxruntime")
-    except ImportError:
-        return []
+def _providers(runtime: Any) -> list[str]:  # noqa: ANN401
     return list(runtime.get_available_providers())

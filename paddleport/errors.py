@@ -32,7 +32,7 @@ class PaddleportError(Exception):
             for label, value in (("expected", self.expected), ("got", self.got))
             if value is not None
         ]
-        sentence = self.what + (": " + ", ".join(parts) if parts else "")
+        sentence = (self.what + (": " + ", ".join(parts) if parts else "")).rstrip(".")
         return f"{sentence}. {self.todo}." if self.todo else f"{sentence}."
 
 

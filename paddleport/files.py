@@ -12,6 +12,7 @@ from pathlib import Path
 
 from paddleport.errors import ArtifactError
 
+_RESTORE = "Restore it from a copy, or make it again"
 _HIDDEN = "."  # temporary siblings start with a dot, so that listings of runs and models pass over them
 
 
@@ -26,16 +27,17 @@ def read_bytes(path: Path, limit: int) -> bytes:
     Raises:
         ArtifactError: it is missing, a link, not a regular file, too large or unreadable.
     """
-    if path.is_symlink() or not path.is_file():
-        came = "a link" if path.is_symlink() else "a folder" if path.is_dir() else "nothing there"
-        raise ArtifactError(f"Cannot read {path}", expected="a regular file", got=came)
     try:
-        size = path.stat().st_size
-        if size > limit:
-            raise ArtifactError(f"{path} is too large", expected=f"at most {limit} bytes", got=f"{size} bytes")
-        return path.read_bytes()
+        if path.is_symlink() or not path.is_file():
+            raise ArtifactError(f"Cannot read {path}", expected="a regular file", got=_kind(path), todo=_RESTORE)
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > limit:
+                expected = f"at most {limit} bytes"
+                raise ArtifactError(f"{path} is too large", expected=expected, got=f"{size} bytes", todo=_RESTORE)
+            return file.read(size)
     except OSError as error:
-        raise ArtifactError(f"Cannot read {path}", got=error.strerror or error) from error
+        raise ArtifactError(f"Cannot read {path}", got=error.strerror or error, todo=_RESTORE) from error
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -72,6 +74,14 @@ def publish_directory(target: Path, *, replace: bool = False) -> Iterator[Path]:
         _fsync(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _kind(path: Path) -> str:
+    if path.is_symlink():
+        return "a link"
+    if path.is_dir():
+        return "a folder"
+    return "a device or a pipe" if path.exists() else "nothing there"
 
 
 def _rename(source: Path, target: Path, *, replace: bool) -> None:

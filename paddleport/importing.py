@@ -15,7 +15,10 @@ _HOME = Path(__file__).resolve().parent.parent
 
 def put_current_folder_last() -> None:
     """Reorder `sys.path` so that the current folder is searched after everything installed."""
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        return  # a folder that was deleted holds no modules
     if here == _HOME:
         return
     others = [entry for entry in sys.path if entry and Path(entry).resolve() != here]

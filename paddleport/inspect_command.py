@@ -13,6 +13,7 @@ from rich.table import Table
 from paddleport import options
 from paddleport.bundle import Bundle
 from paddleport.manifest import Manifest
+from paddleport.options import Flag
 from paddleport.spaces import describe
 
 
@@ -22,7 +23,7 @@ class Options:
 
     bundle: Annotated[str, tyro.conf.Positional]
     """A bundle's folder, or a policy's folder (its newest version is taken)."""
-    json: bool = False
+    json: Flag = False
     """Print the whole manifest as JSON."""
 
 
@@ -42,7 +43,7 @@ def run(chosen: Options) -> Manifest:
 
 def show(manifest: Manifest) -> None:
     """Print the manifest as tables."""
-    console = Console()
+    console = Console(markup=False, emoji=False)  # "[batch, 2]" is meant as it stands
     table = Table(title=f"{manifest.name} version {manifest.version}", show_header=False, title_justify="left")
     for label, text in _facts(manifest):
         table.add_row(label, text)

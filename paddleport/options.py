@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+import tyro
 
 T = TypeVar("T")
+
+Flag: TypeAlias = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+"""A switch that is only ever turned on, such as `--json`; a plain `bool` also gets its `--no-…`."""
 
 
 def parse(kind: type[T], command: str, argv: Sequence[str], description: str, default: T | None = None) -> T:
@@ -21,35 +27,33 @@ def parse(kind: type[T], command: str, argv: Sequence[str], description: str, de
         description: what the command does.
         default: values for what the command line leaves out, instead of the fields' own.
     """
-    import tyro
-
     extra: dict[str, Any] = {} if default is None else {"default": default}
     parsed: T = tyro.cli(
         kind,
         prog=f"paddleport {command}",
         description=description,
         args=list(argv),
-        config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagCreatePairsOff, tyro.conf.HelptextFromCommentsOff),
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.HelptextFromCommentsOff),
         **extra,
     )
     return parsed
 
 
 @contextlib.contextmanager
-def only_json_on_stdout(active: bool) -> Iterator[Any]:
-    """Yield the stream that JSON goes to.
+def only_json_on_stdout(active: bool) -> Iterator[io.FileIO | None]:
+    """Yield the unbuffered stream that JSON goes to, or None where it was not asked for.
 
     While active, everything else that this process or a library below Python writes to stdout goes to stderr.
     """
     if not active:
-        yield sys.stdout
+        yield None
         return
 
     sys.stdout.flush()
     real = os.dup(1)
     os.dup2(2, 1)
     try:
-        with open(real, "w", encoding="utf-8", closefd=False) as stream:
+        with io.FileIO(real, "w", closefd=False) as stream, contextlib.redirect_stdout(sys.stderr):
             yield stream
     finally:
         sys.stdout.flush()

@@ -9,6 +9,7 @@ from paddleport.errors import ArtifactError, MissingExtraError, UsageError
 from paddleport.spaces import Array
 
 DEFAULT_PROVIDERS = ("CPUExecutionProvider",)
+_COMPARE = "Export it again, or compare this ONNX Runtime with the one that its manifest names"
 
 
 class Session:
@@ -21,11 +22,13 @@ class Session:
 
     Raises:
         ArtifactError: ONNX Runtime cannot load the model.
-        UsageError: the first provider asked for is not the one in use.
+        UsageError: no provider was asked for, or the first is not the one in use.
     """
 
     def __init__(self, model: bytes, providers: Sequence[str] = DEFAULT_PROVIDERS, threads: int = 1) -> None:
         runtime = _onnxruntime()
+        if not providers:
+            raise UsageError("No execution provider was named", expected="such as CPUExecutionProvider")
         self._session = _load(runtime, model, list(providers), threads)
         self.provider: str = self._session.get_providers()[0]
         if self.provider != providers[0]:
@@ -39,8 +42,15 @@ class Session:
         self.input_names: list[str] = [given.name for given in self._session.get_inputs()]
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str] | None = None) -> list[Array]:
-        """Run the graph on named inputs; the named outputs (default: all) come in order. Thread-safe."""
-        results: list[Array] = self._session.run(outputs, feeds)
+        """Run the graph on named inputs; the named outputs (default: all) come in order. Thread-safe.
+
+        Raises:
+            ArtifactError: the graph has no such inputs or outputs, or fails on them.
+        """
+        try:
+            results: list[Array] = self._session.run(outputs, feeds)
+        except Exception as error:  # ONNX Runtime's exceptions share no public base class
+            raise ArtifactError("ONNX Runtime cannot run this policy", got=_first_line(error), todo=_COMPARE) from error
         return results
 
 
@@ -62,5 +72,8 @@ def _load(runtime: Any, model: bytes, providers: list[str], threads: int) -> Any
     try:
         return runtime.InferenceSession(model, options, providers=providers)
     except Exception as error:  # ONNX Runtime's exceptions share no public base class
-        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ArtifactError("ONNX Runtime cannot load this policy", got=first_line) from error
+        raise ArtifactError("ONNX Runtime cannot load this policy", got=_first_line(error), todo=_COMPARE) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__

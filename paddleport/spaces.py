@@ -12,8 +12,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from paddleport.errors import UsageError
+
 Array: TypeAlias = npt.NDArray[Any]
 Bound: TypeAlias = float | None
+_DTYPES = frozenset(
+    {"float16", "float32", "float64", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))}
+)
 
 
 class Discrete(msgspec.Struct, frozen=True, tag="discrete", tag_field="type"):
@@ -23,6 +28,11 @@ class Discrete(msgspec.Struct, frozen=True, tag="discrete", tag_field="type"):
     start: int = 0
     names: tuple[str, ...] = ()
     """What each action means, in order; empty where nobody said."""
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise UsageError("A Discrete space has no element", expected="n of 1 or more", got=self.n)
+        _check_length("names", self.names or None, self.n)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -47,6 +57,16 @@ class Box(msgspec.Struct, frozen=True, tag="box", tag_field="type"):
     """What each element of a vector means, in order; empty where nobody said."""
     units: tuple[str, ...] = ()
     """Unit of each element; empty where nobody said."""
+
+    def __post_init__(self) -> None:
+        if self.dtype not in _DTYPES:
+            raise UsageError("A Box of unknown type", expected=", ".join(sorted(_DTYPES)), got=self.dtype)
+        if min(self.shape, default=0) < 0:
+            raise UsageError("A Box of negative shape", got=list(self.shape))
+        _check_length("names", self.names or None, self.size)
+        _check_length("units", self.units or None, self.size)
+        _check_length("low", self.low, self.size)
+        _check_length("high", self.high, self.size)
 
     @property
     def size(self) -> int:
@@ -76,6 +96,11 @@ def describe(space: Space) -> str:
     if isinstance(space, Discrete):
         return f"Discrete, an integer from {space.start} to {space.start + space.n - 1}"
     return f"Box of shape {list(space.shape)} and type {space.dtype}"
+
+
+def _check_length(what: str, values: object, length: int) -> None:
+    if isinstance(values, tuple) and len(values) != length:
+        raise UsageError(f"The {what!r} of a space do not fit its elements", expected=length, got=len(values))
 
 
 def _compact(values: Array) -> Bound | tuple[Bound, ...]:

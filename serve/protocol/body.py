@@ -1,0 +1,72 @@
+"""From a WSGI request to the bytes of its body, bounded before and after decompression."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+from serve.protocol.messages import RequestError
+
+# zlib's own header, or gzip's, whichever is there.
+_ANY_HEADER = zlib.MAX_WBITS | 32
+
+
+def read_body(environ: dict[str, Any], limit: int) -> bytes:
+    """The whole body, decompressed where `Content-Encoding` says gzip or deflate.
+
+    Args:
+        environ: the WSGI environment.
+        limit: most bytes that are taken, before and after decompression.
+
+    Raises:
+        RequestError: it is too large (413), cut short or badly compressed (400), or of an unknown encoding (415).
+    """
+    # A body sent in chunks announces no length; HTTP says that a length beside it does not count.
+    announced = None if "HTTP_TRANSFER_ENCODING" in environ else environ.get("CONTENT_LENGTH")
+    length = _length(announced) if announced else None
+    if length is not None and length > limit:
+        raise _too_large(f"{length} bytes", limit)
+    if length is None and not environ.get("wsgi.input_terminated"):
+        return b""
+    body: bytes = environ["wsgi.input"].read(limit + 1 if length is None else length)
+    if length is not None and len(body) < length:
+        raise RequestError("The body was cut short", expected=f"{length} bytes", got=f"{len(body)} bytes")
+    if len(body) > limit:
+        raise _too_large(f"more than {limit} bytes", limit)
+    encoding = environ.get("HTTP_CONTENT_ENCODING")
+    return body if encoding is None else _decompressed(body, encoding.strip().lower(), limit)
+
+
+def _length(announced: str) -> int:
+    if not (announced.isascii() and announced.isdigit() and len(announced) < 20):
+        raise RequestError("Content-Length is no length", expected="a number of bytes", got=repr(announced))
+    return int(announced)
+
+
+def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
+    if encoding in ("", "identity"):
+        return body
+    if encoding not in ("gzip", "deflate"):
+        raise RequestError(
+            "The body's Content-Encoding is unknown", status=415, expected="gzip, deflate or none", got=repr(encoding)
+        )
+    decompressor = zlib.decompressobj(_ANY_HEADER)
+    try:
+        plain = decompressor.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise RequestError("The body cannot be decompressed", expected=encoding, got=error) from error
+    if len(plain) > limit:
+        raise _too_large(f"more than {limit} bytes after decompression", limit)
+    if not decompressor.eof or decompressor.unused_data:
+        raise RequestError("The body is not one whole compressed stream", expected=f"{encoding}, to its last byte")
+    return plain
+
+
+def _too_large(got: str, limit: int) -> RequestError:
+    return RequestError(
+        "The body is too large",
+        status=413,
+        expected=f"at most {limit} bytes",
+        got=got,
+        todo="Send fewer observations in one request",
+    )

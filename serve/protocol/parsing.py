@@ -1,0 +1,60 @@
+"""JSON text to a typed struct, with an error that says where it went wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import TypeVar
+
+import msgspec
+
+from serve.protocol.messages import RequestError
+
+T = TypeVar("T")
+
+
+def parse(decoder: msgspec.json.Decoder[T], text: bytes, expected: str) -> T:
+    """Decode `text`.
+
+    Args:
+        decoder: of the struct that the route takes.
+        text: the JSON.
+        expected: what the route takes, in a few words.
+
+    Raises:
+        RequestError: it is not JSON, not of this form, or holds NaN or Infinity.
+    """
+    try:
+        return decoder.decode(text)
+    except msgspec.ValidationError as error:
+        raise RequestError("The JSON body has the wrong form", expected=expected, got=error) from error
+    except msgspec.DecodeError as error:
+        if not text:
+            raise RequestError("The body is empty", expected=expected) from error
+        if _holds_non_finite(text):
+            raise RequestError(
+                "The JSON body holds NaN or Infinity",
+                expected="finite numbers",
+                todo="Look at the sensor or the simulation that made this observation; a policy cannot act on it",
+            ) from error
+        raise RequestError("The body is not JSON", expected=expected, got=error) from error
+    except RecursionError as error:
+        raise RequestError("The JSON body is nested too deeply", expected=expected) from error
+
+
+class _NonFiniteError(Exception):
+    """The bare words NaN and Infinity, which many writers of JSON use although JSON has no such numbers."""
+
+
+def _refuse_constant(word: str) -> float:
+    raise _NonFiniteError(word)
+
+
+def _holds_non_finite(text: bytes) -> bool:
+    """Whether the text would be JSON up to its first bare NaN or Infinity. Costs a second parse, of bad bodies only."""
+    try:
+        json.loads(text, parse_constant=_refuse_constant)
+    except _NonFiniteError:
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return False

@@ -1,0 +1,1 @@
+"""Opened policies: verified, warmed up, found by name and version. Knows no HTTP."""
