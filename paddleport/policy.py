@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+import numpy as np
 
 from paddleport import observation
 from paddleport.bundle import Bundle, replay_golden
+from paddleport.errors import ObservationError
 from paddleport.manifest import Manifest
 from paddleport.session import DEFAULT_PROVIDERS, Session
 from paddleport.spaces import Array, Discrete
+
+_DISTRIBUTIONS = ("logits", "q_values", "mean")
 
 
 class Policy:
@@ -30,6 +35,9 @@ class Policy:
         self.provider = session.provider
         self._session = session
         self._input = manifest.inputs[0].name
+        names = {output.name for output in manifest.outputs}
+        # An argmax over NaN is an integer like any other: what it was taken over is looked at as well.
+        self._acting = ("action", *(name for name in _DISTRIBUTIONS if name in names))
 
     @classmethod
     def load(
@@ -39,7 +47,7 @@ class Policy:
         precision: str = "float32",
         providers: Sequence[str] = DEFAULT_PROVIDERS,
         threads: int = 1,
-    ) -> Policy:
+    ) -> Self:
         """Open, verify and load a bundle.
 
         Args:
@@ -52,7 +60,17 @@ class Policy:
             ArtifactError: the bundle is missing, damaged or does not reproduce its golden vectors.
             UsageError: it has no such precision, or the provider is not there.
         """
-        bundle = Bundle.open(path, replay=False)
+        return cls.of(Bundle.open(path, replay=False), precision, providers, threads)
+
+    @classmethod
+    def of(
+        cls,
+        bundle: Bundle,
+        precision: str,
+        providers: Sequence[str] = DEFAULT_PROVIDERS,
+        threads: int = 1,
+    ) -> Self:
+        """Load a policy of an opened bundle; its golden vectors are replayed on the very session that will act."""
         session = bundle.session(precision, providers, threads)
         replay_golden(bundle, precision, session)
         return cls(bundle.manifest, session, precision)
@@ -61,24 +79,49 @@ class Policy:
         """The deterministic action for one observation: an int for Discrete, an array for Box.
 
         Raises:
-            ObservationError: wrong shape or type, or not finite.
+            ObservationError: wrong shape or type, not finite, or so large that the policy's numbers overflow.
         """
-        action = self._run(observation.one(self.manifest.observation_space, obs), ("action",))[0][0]
+        action = self.act_checked(observation.one(self.manifest.observation_space, obs))[0]
         return int(action) if isinstance(self.manifest.action_space, Discrete) else action
 
     def act_batch(self, obs: Any) -> Array:  # noqa: ANN401
         """The deterministic actions for observations [batch, …]: [batch] for Discrete, [batch, …] for Box.
 
         Raises:
-            ObservationError: wrong shape or type, or not finite.
+            ObservationError: as `act`, of any of them.
         """
-        return self._run(observation.many(self.manifest.observation_space, obs), ("action",))[0]
+        return self.act_checked(observation.many(self.manifest.observation_space, obs))
 
     def outputs(self, obs: Any) -> dict[str, Array]:  # noqa: ANN401
-        """Every output of the graph for observations [batch, …], by name."""
+        """Every output of the graph for observations [batch, …], by name.
+
+        Raises:
+            ObservationError: as `act`, of any of them.
+        """
         names = [output.name for output in self.manifest.outputs]
         batch = observation.many(self.manifest.observation_space, obs)
-        return dict(zip(names, self._run(batch, names), strict=True))
+        return dict(zip(names, self.run({self._input: batch}, names), strict=True))
 
-    def _run(self, obs: Array, outputs: Sequence[str]) -> list[Array]:
-        return self._session.run({self._input: obs}, outputs)
+    def act_checked(self, obs: Array) -> Array:
+        """The deterministic actions for observations [batch, …] that `paddleport.observation` has passed.
+
+        Raises:
+            ObservationError: the observations are so large that the policy's numbers overflow.
+        """
+        return self.run({self._input: obs}, self._acting)[0]
+
+    def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        """The named outputs for checked inputs, in order.
+
+        Raises:
+            ObservationError: an output is not finite. The golden vectors were, so it is the observations.
+        """
+        results = self._session.run(feeds, outputs)
+        for name, array in zip(outputs, results, strict=True):
+            if array.dtype.kind == "f" and not observation.is_finite(array, array.dtype):
+                raise ObservationError(
+                    f"The policy's {name!r} is not finite for this observation",
+                    expected="observations like those it was trained on",
+                    got=f"magnitudes up to {max(np.abs(obs).max() for obs in feeds.values()):.3g}",
+                )
+        return results

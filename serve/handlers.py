@@ -34,7 +34,7 @@ class Handlers:
         policy = self.repository.get(name, version_number(version))
         body = read_body(environ, self._limit)
         request = act.decode(body, policy.manifest.observation_space)
-        return act.encode(request, policy.act(request.obs), policy.identity)
+        return act.encode(request, policy.act_checked(request.obs), policy.identity)
 
     def infer(self, environ: Environ, name: str, version: str | None = None) -> Response:
         """`POST /v2/models/{name}[/versions/{version}]/infer`."""

@@ -89,7 +89,10 @@ class Collector:
         log_probs, rewards = np.zeros((2, steps, count), dtype=np.float32)
         values = np.zeros((steps + 1, count), dtype=np.float32)
         terminated, done, valid = np.zeros((3, steps, count), dtype=bool)
-        observations, rows, returns, lengths = [], [], [], []
+        observations: list[Array] = []
+        rows: list[Array] = []
+        returns: list[float] = []
+        lengths: list[int] = []
         for step in range(steps):
             features = self._features(first_step)
             observations.append(self._obs)

@@ -60,7 +60,7 @@ def run(config: TrainConfig) -> Training:
 
 def show(training: Training) -> None:
     """Print what the training came to, and what to do next."""
-    console = Console()
+    console = Console(markup=False, emoji=False, highlight=False)
     played = training.evaluation
     quality = f"{played.mean:.1f} ± {played.std:.1f} over {played.episodes} episodes" if played else "not evaluated"
     state = "finished" if training.finished else "stopped"

@@ -91,10 +91,9 @@ def run(chosen: Options) -> Evaluation:
 
 def show(evaluation: Evaluation) -> None:
     """Print the returns."""
-    Console().print(
+    Console(markup=False, emoji=False, highlight=False).print(
         f"{evaluation.policy} on {evaluation.environment}: {evaluation.mean:.1f} ± {evaluation.std:.1f} "
         f"(from {evaluation.min:.1f} to {evaluation.max:.1f}, {evaluation.episodes} episodes, seed {evaluation.seed})",
-        highlight=False,
         soft_wrap=True,
     )
 

@@ -36,7 +36,7 @@ def generalized_advantages(
     Returns:
         Advantages, float32 [T, N]. Rows that are no transition hold numbers that mean nothing.
     """
-    deltas = rewards + gamma * next_values * (1.0 - terminated) - values
+    deltas: Array = rewards + gamma * next_values * (1.0 - terminated) - values
     carried = gamma * gae_lambda * (1.0 - done)
     advantages = np.zeros_like(deltas, dtype=np.float32)
     following = np.zeros(deltas.shape[1], dtype=np.float32)
