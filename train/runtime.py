@@ -23,6 +23,8 @@ def load_paddle(threads: int = 1) -> ModuleType:
     # Freeing each temporary after its last use costs a static program four fifths of its time on one core.
     os.environ.setdefault("FLAGS_eager_delete_tensor_gb", "-1")
     os.environ.setdefault("GLOG_minloglevel", "2")  # errors only: its notes say nothing to our users
+    # Small operations are run faster one after another than handed to the executor's threads.
+    os.environ.setdefault("FLAGS_enable_pir_in_executor_trace_run", "1")
     if _is_amd():
         # MKL takes its slow generic kernels on AMD unless told which Intel processor to take it for.
         os.environ.setdefault("MKL_DEBUG_CPU_TYPE", "5")
