@@ -1,0 +1,152 @@
+"""The bundle's README.md: what the policy is, what it was measured to do, and how to call it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from paddleport.manifest import Manifest, ReturnStatistics
+from paddleport.spaces import Array, Box, Discrete, Space
+from quantize.gate import half_width
+
+_ROWS = 32
+
+
+def model_card(manifest: Manifest, trainer: ReturnStatistics, sizes: Mapping[str, int], example: Array) -> str:
+    """Write the model card.
+
+    Args:
+        manifest: the bundle's, with its version.
+        trainer: returns of the policy as it was trained, in Paddle.
+        sizes: bytes of each file.
+        example: one observation.
+    """
+    sections = [
+        _head(manifest),
+        "## Observation\n\n" + _space_table(manifest.observation_space),
+        "## Action\n\n" + _space_table(manifest.action_space) + "\n\n" + _action_rule(manifest),
+        "## Returns\n\n" + _returns(manifest, trainer),
+        "## Precisions\n\n" + _precisions(manifest, sizes),
+        "## Proof\n\n" + _proof(manifest),
+        "## Use\n\n" + _use(manifest, example),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _head(manifest: Manifest) -> str:
+    source, environment = manifest.provenance, manifest.environment
+    limit = f", at most {environment.max_episode_steps} steps an episode" if environment.max_episode_steps else ""
+    return (
+        f"# {manifest.name}, version {manifest.version}\n\n"
+        f"A policy for `{environment.id}`{limit}, trained with {manifest.algorithm.upper()} in PaddlePaddle for "
+        f"{source.step:,} steps (seed {source.seed}, run `{source.run_id}`, checkpoint "
+        f"`{source.checkpoint_sha256[:12]}`), exported {source.created}. It takes the environment's raw observation "
+        f"and gives the action that `env.step` takes. ONNX opset {manifest.opset}, IR version {manifest.ir_version}."
+    )
+
+
+def _space_table(space: Space) -> str:
+    if isinstance(space, Discrete):
+        names = space.names or ("",) * space.n
+        rows = [(str(space.start + index), name) for index, name in enumerate(names)]
+        return "One int64 a row.\n\n" + _table(("action", "meaning"), rows)
+    return f"{space.dtype}, shape {list(space.shape)}.\n\n" + _table(
+        ("element", "name", "unit", "lowest", "highest"), _elements(space)
+    )
+
+
+def _elements(space: Box) -> list[tuple[str, ...]]:
+    low, high = (bound.reshape(-1) for bound in space.bounds())
+    names, units = space.names or ("",) * space.size, space.units or ("",) * space.size
+    return [
+        (str(index), names[index], units[index], f"{low[index]:g}", f"{high[index]:g}") for index in range(space.size)
+    ]
+
+
+def _action_rule(manifest: Manifest) -> str:
+    if manifest.action_transform.kind == "argmax":
+        return "The action is the one with the largest of `logits`; sample from their softmax to act at random."
+    return (
+        "The action is `mean`, clipped to [-1, 1] and mapped to the bounds (a dimension without two finite bounds is "
+        "passed through); sample a Gaussian of `mean` and exp(`log_std`) before the clip to act at random."
+    )
+
+
+def _returns(manifest: Manifest, trainer: ReturnStatistics) -> str:
+    measured = {"trainer (Paddle)": trainer}
+    measured |= {name: info.measured_return for name, info in manifest.precisions.items() if info.measured_return}
+    rows = []
+    for name, played in measured.items():
+        width = half_width(played.std, played.episodes)
+        interval = "–" if width is None else f"±{width:.2f}"
+        figures = (f"{played.mean:.2f}", interval, f"{played.std:.2f}", f"{played.min:.2f}", f"{played.max:.2f}")
+        rows.append((name, *figures, str(played.episodes)))
+    first = trainer.seed
+    return (
+        f"Undiscounted, whole episodes, deterministic actions; episode k starts from seed {first} + k, the same for "
+        "each row.\n\n" + _table(("policy", "mean", "95 % interval", "std", "lowest", "highest", "episodes"), rows)
+    )
+
+
+def _precisions(manifest: Manifest, sizes: Mapping[str, int]) -> str:
+    rows = [
+        (
+            name,
+            f"`{info.file}`",
+            f"{sizes[info.file]:,}",
+            "–" if info.action_agreement is None else f"{info.action_agreement:.4f}",
+            f"{info.tolerance:.2g}",
+        )
+        for name, info in manifest.precisions.items()
+    ]
+    table = _table(("precision", "file", "bytes", "action agreement", "golden tolerance"), rows)
+    text = (
+        "Agreement with the trainer on visited observations: the share of equal actions (Discrete), or 1 - mean "
+        "|difference| over the action's range (Box)."
+    )
+    return f"{table}\n\n{text}{_quantization(manifest)}"
+
+
+def _quantization(manifest: Manifest) -> str:
+    made = manifest.quantization
+    if made is None:
+        return ""
+    return (
+        f"\n\nint8 by {made['method'].upper()} with PaddleSlim's `{made['observer']}` observer on "
+        f"{made['calibration_observations']} observations of {made['calibration_episodes']} episodes: "
+        f"{len(made['layers'])} layers with int8 weights a channel and uint8 activations. It agrees with the policy "
+        f"fake-quantized in Paddle to {made['agreement_with_paddle']:.4f}."
+    )
+
+
+def _proof(manifest: Manifest) -> str:
+    parity = manifest.parity
+    return (
+        f"`policy.onnx` was compared with the trainer on {parity.observations} observations in batches of 1, 2, 7 and "
+        f"64. The largest difference, over max(1, largest magnitude in the row), is {parity.worst_visited:.2g} on "
+        f"visited observations ({parity.tolerance:g} is allowed) and {parity.worst_extreme:.2g} on samples around the "
+        "bounds, zeros and ±1e6. Whoever opens this bundle checks every file's SHA-256 and replays `golden.npz`."
+    )
+
+
+def _use(manifest: Manifest, example: Array) -> str:
+    value = json.dumps([round(float(element), 3) for element in example])
+    name = manifest.name
+    return (
+        "Over HTTP:\n\n```\n"
+        "paddleport serve --models models --port 8000\n"
+        f"curl -s http://127.0.0.1:8000/v1/policies/{name}/act -H 'Content-Type: application/json' \\\n"
+        f"  -d '{{\"observation\": {value}}}'\n"
+        "```\n\nIn Python, in process or from a server:\n\n```python\n"
+        "from paddleport import Client, Policy\n\n"
+        f'Policy.load("models/{name}/{manifest.version}").act({value})\n'
+        f'Client("http://127.0.0.1:8000").act("{name}", {value})\n'
+        "```"
+    )
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    listed = list(rows)
+    lines = [head, ["---"] * len(head), *listed[:_ROWS]]
+    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return text if len(listed) <= _ROWS else f"{text}\n\n… and {len(listed) - _ROWS} more, as in `manifest.json`."

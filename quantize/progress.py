@@ -1,0 +1,53 @@
+"""Progress of a long command, on stderr: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+_LINE_EVERY_S = 5.0
+
+
+@contextlib.contextmanager
+def stage(label: str, total: int) -> Iterator[Callable[[], None]]:
+    """Report a stage of known length; yields what to call once for each part that is done.
+
+    Args:
+        label: what is being done.
+        total: of how many parts it consists.
+    """
+    with _bar(label, total) if sys.stderr.isatty() else _lines(label, total) as advance:
+        yield advance
+
+
+@contextlib.contextmanager
+def _lines(label: str, total: int) -> Iterator[Callable[[], None]]:
+    shown = time.monotonic()
+    done = 0
+    _line(label)
+
+    def advance() -> None:
+        nonlocal done, shown
+        done += 1
+        if time.monotonic() - shown > _LINE_EVERY_S:
+            shown = time.monotonic()
+            _line(f"{label}: {done} of {total}")
+
+    yield advance
+
+
+@contextlib.contextmanager
+def _bar(label: str, total: int) -> Iterator[Callable[[], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(label, total=total)
+        yield lambda: progress.advance(task)
+
+
+def _line(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
