@@ -30,11 +30,11 @@ from paddleport.manifest import (
     Provenance,
     ReturnStatistics,
 )
+from paddleport.progress import stage
 from paddleport.session import Session
 from paddleport.spaces import Array, Discrete
 from quantize import gate
 from quantize.fake import fake_quantized
-from quantize.progress import stage
 from quantize.scales import Quantized
 from train.checkpointing import now
 from train.episodes import BatchPolicy, Episodes, play

@@ -55,7 +55,8 @@ class PrecisionInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """How far an output may lie from the golden one, times the largest magnitude in its row (at least 1)."""
     measured_return: ReturnStatistics | None = None
     action_agreement: float | None = None
-    """Share of golden observations on which it acts as the trainer's float32 policy does."""
+    """How alike it and the trainer's float32 policy act on observations that the policy visits. Discrete: the share of
+    equal actions. Box: 1 - mean |difference| over the range of each dimension."""
 
 
 class EnvironmentInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

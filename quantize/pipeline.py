@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paddleport.checkpoint import Checkpoint
+from paddleport.progress import stage
 from paddleport.spaces import Array
 from quantize import gate, ptq, scales
 from quantize.fake import fake_quantized
-from quantize.progress import stage
 from quantize.scales import Quantization, Report
 from train.checkpointing import now, versions
 from train.episodes import Episodes, play

@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 import msgspec
 import tyro
 from rich.console import Console
-from rich.progress import Progress
 
 from paddleport import options
 from paddleport.bundle import versions_in
@@ -18,6 +17,7 @@ from paddleport.checkpoint import Run
 from paddleport.errors import ArtifactError, UsageError
 from paddleport.manifest import MANIFEST, ReturnStatistics
 from paddleport.options import Flag
+from paddleport.progress import stage
 from train.episodes import BatchPolicy, play
 
 _DESCRIPTION = """Play whole episodes with the deterministic policy of a run directory or of a bundle.
@@ -76,15 +76,8 @@ def run(chosen: Options) -> Evaluation:
         raise UsageError(f"--{option} is out of range", expected="1 or more" if value < 1 else "0 or more", got=value)
     policy, environment, label = _load(chosen)
     environment = chosen.env or environment
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(f"{environment}, {label}", total=chosen.episodes)
-        played = play(
-            policy,
-            environment,
-            chosen.episodes,
-            chosen.seed,
-            on_episode=lambda: progress.update(task, advance=1),
-        )
+    with stage(f"{environment}, {label}", chosen.episodes) as advance:
+        played = play(policy, environment, chosen.episodes, chosen.seed, on_episode=advance)
     statistics: ReturnStatistics = played.statistics
     return Evaluation(**msgspec.structs.asdict(statistics), environment=environment, policy=label)
 

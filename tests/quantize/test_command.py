@@ -14,9 +14,9 @@ from policies import change_policy
 from paddleport import sealed
 from paddleport.checkpoint import QUANTIZATION, Run
 from paddleport.errors import ArtifactError, GateError, UsageError
+from paddleport.progress import stage
 from quantize import command, pipeline
 from quantize.gate import Tolerance
-from quantize.progress import stage
 from quantize.scales import SCHEMA_VERSION, Quantization, Quantized, folder_of, publish
 
 FEW = ["--calibration-episodes", "3", "--episodes", "4"]
