@@ -22,7 +22,6 @@ def example(request, examples) -> Example:
 def quantized_run(tmp_path_factory) -> Path:
     """A CartPole run with one checkpoint, quantized."""
     import runs
-
     from quantize import command
 
     run = tmp_path_factory.mktemp("runs") / "cartpole"

@@ -6,9 +6,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-import runs
 from policies import change_policy
 
+import runs
 from export import command
 from paddleport import Bundle, Policy
 from paddleport.checkpoint import QUANTIZATION, Run

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-import runs
 
+import runs
 from export.convert import converting
 from paddleport.errors import GateError
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 import runs
 
 _OURS = ("train.py", "quantize.py", "export/__init__.py", "export/convert.py", "serve/app.py", "onnx.py", "paddle.py")

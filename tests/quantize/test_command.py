@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-import runs
 from policies import change_policy
 
+import runs
 from paddleport import sealed
 from paddleport.checkpoint import QUANTIZATION, Run
 from paddleport.errors import ArtifactError, GateError, UsageError
