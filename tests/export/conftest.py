@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from policies import KINDS, Example, make_example
 
 

@@ -4,11 +4,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from policies import KINDS, build, convert_here
 
 from export.canonical import canonicalize, check, constants_of, tensor_infos
 from export.convert import Converted
 from paddleport.errors import GateError
+from policies import KINDS, build, convert_here
 
 
 def test_input_and_outputs_have_the_contracts_names_types_and_batch(examples):

@@ -6,13 +6,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from policies import change_policy
 
 import runs
 from export import command
 from paddleport import Bundle, Policy
 from paddleport.checkpoint import QUANTIZATION, Run
 from paddleport.errors import ArtifactError, GateError, UsageError
+from policies import change_policy
 
 FEW = ["--episodes", "3"]
 

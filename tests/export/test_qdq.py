@@ -6,7 +6,6 @@ import msgspec
 import numpy as np
 import onnx
 import pytest
-from policies import KINDS, build, make_example
 
 from export import qdq
 from export.canonical import constants_of
@@ -15,6 +14,7 @@ from export.parity import run_onnx
 from paddleport.bundle import row_error
 from paddleport.errors import ArtifactError
 from paddleport.session import Session
+from policies import KINDS, build, make_example
 from quantize.fake import fake_quantized
 from quantize.gate import action_agreement
 from train.network import load_arrays, run_network, state_arrays

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import bundles
 import msgspec
 import pytest
 
+import bundles
 from paddleport import sealed
 from paddleport.files import sha256_bytes
 from paddleport.manifest import MANIFEST, SCHEMA_VERSION, FileInfo, Manifest

@@ -2,11 +2,11 @@ import io
 import shutil
 import zipfile
 
-import bundles
 import msgspec
 import numpy as np
 import pytest
 
+import bundles
 from export.publish import npz_bytes
 from paddleport import bundle as bundle_module
 from paddleport.bundle import Bundle, locate, row_error, versions_in

@@ -8,10 +8,10 @@ import sys
 import threading
 import time
 
-import bundles
 import numpy as np
 import pytest
 
+import bundles
 from paddleport import Client
 from paddleport.errors import ObservationError, ServerError, UsageError
 

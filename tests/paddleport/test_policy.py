@@ -1,11 +1,11 @@
 from concurrent.futures import ThreadPoolExecutor
 
-import bundles
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import bundles
 import paddleport
 from paddleport.errors import ArtifactError, ObservationError, UsageError
 from paddleport.policy import Policy

@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from policies import change_policy
 
 import runs
 from paddleport import sealed
 from paddleport.checkpoint import QUANTIZATION, Run
 from paddleport.errors import ArtifactError, GateError, UsageError
 from paddleport.progress import stage
+from policies import change_policy
 from quantize import command, pipeline
 from quantize.gate import Tolerance
 from quantize.scales import SCHEMA_VERSION, Quantization, Quantized, folder_of, publish

@@ -3,9 +3,9 @@
 import numpy as np
 import paddle
 import pytest
-from policies import KINDS, build
 
 from paddleport.errors import ArtifactError
+from policies import KINDS, build
 from quantize import gate
 from quantize.fake import fake_quantized
 from quantize.grid import layer_grid

@@ -10,9 +10,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import bundles
 import pytest
 import urllib3
+
+import bundles
 
 START_SECONDS = 30.0  # of patience with a busy machine; that a start takes less than 3 s is a test of its own
 

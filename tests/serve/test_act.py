@@ -2,9 +2,10 @@
 
 import json
 
-import bundles
 import numpy as np
 import pytest
+
+import bundles
 
 OBSERVATIONS = [[0.1, -0.2, 0.05, 0.3], [0.0, 0.0, -0.1, 0.1], [1.0, 2.0, 0.5, -3.0]]
 

@@ -4,9 +4,10 @@ import contextlib
 import gzip
 import json
 
-import bundles
 import numpy as np
 import pytest
+
+import bundles
 
 ACT = "/v1/policies/cartpole/act"
 INFER = "/v2/models/cartpole/infer"

@@ -3,10 +3,10 @@
 import shutil
 from pathlib import Path
 
-import bundles
 import numpy as np
 import pytest
 
+import bundles
 from paddleport.errors import ArtifactError
 from serve.runtime.repository import KEPT_VERSIONS, NotReadyError, Repository, UnknownPolicyError
 

@@ -3,10 +3,11 @@
 import json
 import struct
 
-import bundles
 import numpy as np
 import pytest
 import tritonclient.http as triton
+
+import bundles
 
 OBS = np.array([[0.1, -0.2, 0.05, 0.3], [0.0, 0.0, -0.1, 0.1], [1.0, 2.0, 0.5, -3.0]], dtype=np.float32)
 

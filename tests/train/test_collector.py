@@ -1,7 +1,7 @@
-import environments  # noqa: F401 - registers the environments
 import numpy as np
 import pytest
 
+import environments  # noqa: F401 - registers the environments
 from paddleport.errors import TrainingError
 from paddleport.spaces import Discrete
 from train.collector import Collector

@@ -2,11 +2,11 @@ import json
 import subprocess
 import sys
 
-import environments  # noqa: F401 - registers the environments
 import numpy as np
 import pytest
 import yaml
 
+import environments  # noqa: F401 - registers the environments
 from paddleport.checkpoint import Run
 from paddleport.errors import UsageError
 from train import config as configuration

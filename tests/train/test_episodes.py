@@ -1,7 +1,7 @@
-import environments  # noqa: F401 - registers the environments
 import numpy as np
 import pytest
 
+import environments  # noqa: F401 - registers the environments
 from train.episodes import play
 
 
