@@ -23,7 +23,6 @@ class RunningServer:
     process: subprocess.Popen
     lines: list[str]
     url: str = ""
-    ready_seconds: float = 0.0
     pool: urllib3.HTTPConnectionPool = field(init=False)
 
     def wait_until_ready(self) -> None:
@@ -31,7 +30,6 @@ class RunningServer:
             time.sleep(0.005)
             self.url = next((found[1] for line in self.lines if (found := re.search(r" at (http://\S+)", line))), "")
         assert self.url, f"the server did not start: {self.lines}"
-        self.ready_seconds = time.monotonic() - self.started
         self.pool = urllib3.connection_from_url(self.url, retries=False, timeout=10.0)
 
     started: float = field(default_factory=time.monotonic)
