@@ -7,6 +7,7 @@ import paddle
 from train.distributions import Distribution
 
 PPO_TERMS = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+A2C_TERMS = ("loss", "policy_loss", "value_loss", "entropy")
 
 
 def weighted_mean(values: paddle.Tensor, weight: paddle.Tensor) -> paddle.Tensor:
@@ -52,4 +53,36 @@ def ppo_loss(
         "entropy": mean_entropy,
         "approx_kl": weighted_mean(ratio - 1 - log_ratio, weight),
         "clip_fraction": weighted_mean(outside, weight),
+    }
+
+
+def a2c_loss(
+    outputs: dict[str, paddle.Tensor],
+    batch: dict[str, paddle.Tensor],
+    distribution: Distribution,
+    value_coef: float,
+    entropy_coef: float,
+) -> dict[str, paddle.Tensor]:
+    """The policy gradient with a value and an entropy term (Mnih et al. 2016, section 4).
+
+    Args:
+        outputs: the distribution's parameters [batch, …] and `value` [batch, 1].
+        batch: `action` [batch, …], and [batch]: `advantage`, `value_target`, `weight`.
+        distribution: the action distribution.
+        value_coef: weight of the squared value error.
+        entropy_coef: weight of the entropy.
+
+    Returns:
+        `A2C_TERMS`, scalars.
+    """
+    weight = batch["weight"]
+    log_prob, entropy = distribution.log_prob_and_entropy(outputs, batch["action"])
+    policy_loss = -weighted_mean(log_prob * batch["advantage"], weight)
+    value_loss = weighted_mean((outputs["value"].squeeze(-1) - batch["value_target"]).square(), weight)
+    mean_entropy = weighted_mean(entropy, weight)
+    return {
+        "loss": policy_loss + value_coef * value_loss - entropy_coef * mean_entropy,
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy": mean_entropy,
     }

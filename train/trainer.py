@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,14 +21,17 @@ from paddleport.errors import ArtifactError, UsageError
 from paddleport.manifest import EnvironmentInfo, ReturnStatistics
 from paddleport.spaces import Space
 from train import config as configuration
+from train.a2c import A2C
 from train.checkpointing import now, point, versions, write_checkpoint
-from train.config import TrainConfig
+from train.config import AlgorithmConfig, TrainConfig
 from train.devices import Device, choose_device, make_engine
 from train.environment import describe_environment, make_vector
 from train.episodes import play
+from train.on_policy import OnPolicy
 from train.ppo import PPO
 from train.reporting import Reporter
 
+ALGORITHMS: dict[str, type[OnPolicy[Any]]] = {"ppo": PPO, "a2c": A2C}
 _LOCK = ".lock"
 _PATIENCE_SECONDS = 10.0
 _EVALUATION_SEED = 2_000_000_000
@@ -51,7 +55,7 @@ class Training(msgspec.Struct, frozen=True):
     resumed_from: int | None
 
 
-def train(config: TrainConfig) -> Training:
+def train(config: TrainConfig[AlgorithmConfig]) -> Training:
     """Train until `total_steps`, or until a signal asks to stop.
 
     Raises:
@@ -82,7 +86,7 @@ class Trainer:
 
     def __init__(
         self,
-        config: TrainConfig,
+        config: TrainConfig[AlgorithmConfig],
         folder: Path,
         run_id: str,
         device: Device,
@@ -92,7 +96,7 @@ class Trainer:
         self.environment, self.observation_space, self.action_space = described
         self.rng = np.random.default_rng(config.run.seed)
         self.envs = make_vector(config.run.env, config.algorithm.num_envs)
-        self.algorithm = PPO(
+        self.algorithm: OnPolicy[Any] = ALGORITHMS[config.run.algo](
             config.algorithm,
             self.envs,
             self.observation_space,

@@ -1,4 +1,4 @@
-"""The compiled engine: loss, backward, clipping and Adam in one static program of fixed shapes."""
+"""The compiled engine: loss, backward, clipping and the optimizer's step in one static program of fixed shapes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CompiledEngine:
             with paddle.static.scope_guard(self._scope):
                 executor.run(startup)
         self._parameters = {path: parameter.name for path, parameter in network.named_parameters()}
-        self._accumulators = accumulator_names(optimizer.state_dict(), self._parameters)
+        self._accumulators = accumulator_names(problem, optimizer.state_dict(), self._parameters)
         example = {name: np.zeros(shape, kind) for name, (shape, kind) in _shapes(problem)}
         self._program = make_program(executor, main, self._scope, reported, example)
 

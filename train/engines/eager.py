@@ -8,7 +8,7 @@ import numpy as np
 import paddle
 
 from paddleport.spaces import Array
-from train.engines.base import ADAM, Batch, Problem, accumulator_names, make_optimizer
+from train.engines.base import ACCUMULATORS, Batch, Problem, accumulator_names, make_optimizer
 
 
 class EagerEngine:
@@ -47,15 +47,18 @@ class EagerEngine:
     def optimizer_state(self) -> dict[str, Array]:
         """Copies of the accumulators; there are none before the first update."""
         state = self._optimizer.state_dict()
-        return {key: np.array(state[name].numpy()) for key, name in accumulator_names(state, self._names).items()}
+        return {
+            key: np.array(state[name].numpy())
+            for key, name in accumulator_names(self._problem, state, self._names).items()
+        }
 
     def load_optimizer_state(self, state: Mapping[str, Array]) -> None:
-        """Set the accumulators; those that Adam has not made yet are taken up when it makes them."""
-        named = {self._names[path]: path for path in self._parameters}
+        """Set the accumulators; those that the optimizer has not made yet are taken up when it makes them."""
+        kinds = ACCUMULATORS[self._problem.optimizer.kind]
         self._optimizer.set_state_dict(
             {
                 f"{name}_{kind}_0": paddle.to_tensor(state[f"{path}/{kind}"])
-                for name, path in named.items()
-                for kind in ADAM
+                for path, name in self._names.items()
+                for kind in kinds
             }
         )
