@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import paddle
 
 from train.distributions import Distribution
 
 PPO_TERMS = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+DQN_TERMS = ("loss", "mean_q", "td_error")
 A2C_TERMS = ("loss", "policy_loss", "value_loss", "entropy")
 
 
@@ -86,3 +89,43 @@ def a2c_loss(
         "value_loss": value_loss,
         "entropy": mean_entropy,
     }
+
+
+def dqn_loss(
+    network: Any,  # noqa: ANN401 - a TwinQNetwork
+    batch: dict[str, paddle.Tensor],
+    *,
+    double: bool,
+) -> dict[str, paddle.Tensor]:
+    """The Huber loss of Q-learning's TD errors (Mnih et al. 2015; double: van Hasselt et al. 2016, equation 4).
+
+        y = R + discount · Q_target(s', a*),  a* = argmax Q_target(s', ·), or of Q_online(s', ·) in the double form
+
+    Args:
+        network: its `online` part learns, its `target` part gives the targets.
+        batch: `obs` and `next_obs` [batch, …]; `action`, n-step `returns`, `discounts`, `weight` [batch].
+        double: whether the online network chooses the next action.
+
+    Returns:
+        `DQN_TERMS`, scalars, and `td_errors` [batch].
+    """
+    q_values = network.online.heads(batch["obs"])["q_values"]
+    chosen = paddle.take_along_axis(q_values, batch["action"].unsqueeze(-1), axis=-1).squeeze(-1)
+    next_values = network.target.heads(batch["next_obs"])["q_values"]
+    choosing = network.online.heads(batch["next_obs"])["q_values"].detach() if double else next_values
+    best = paddle.argmax(choosing, axis=-1, keepdim=True)
+    next_value = paddle.take_along_axis(next_values, best, axis=-1).squeeze(-1)
+    errors = chosen - (batch["returns"] + batch["discounts"] * next_value).detach()
+    return {
+        "loss": (huber(errors) * batch["weight"]).mean(),
+        "mean_q": chosen.mean(),
+        "td_error": errors.abs().mean(),
+        "td_errors": errors,
+    }
+
+
+def huber(errors: paddle.Tensor) -> paddle.Tensor:
+    """½e² where |e| ≤ 1, |e| - ½ beyond (Huber 1964, δ = 1), element by element."""
+    size = errors.abs()
+    small = paddle.minimum(size, paddle.ones_like(size))
+    return small * (size - 0.5 * small)

@@ -16,12 +16,13 @@ from paddleport.errors import TrainingError
 from paddleport.spaces import Array, Box, Space
 from train.acting import Actor
 from train.collector import Collector, Rollout
-from train.config import OnPolicyConfig, Schedule
+from train.config import OnPolicyConfig
 from train.distributions import distribution_for
 from train.engines.base import Engine, Optimizer, Problem
 from train.gae import generalized_advantages
 from train.network import ActorCritic, initial_weights
 from train.normalizer import RunningNormalizer
+from train.schedules import scheduled
 
 _ADVANTAGE_EPSILON = 1e-8
 _WARM_UP_ROWS = 1024
@@ -164,14 +165,35 @@ class OnPolicy(ABC, Generic[C]):
             tensors |= {"normalizer/mean": self.normalizer.mean, "normalizer/variance": self.normalizer.variance}
         return tensors
 
+    def replay_tensors(self) -> dict[str, Array]:
+        """On-policy algorithms remember nothing."""
+        return {}
+
+    def counters(self) -> dict[str, int]:
+        """What is counted beside the steps."""
+        return {"updates": self.updates}
+
+    def reset_environments(self, seed: int) -> None:
+        """Start a new episode in every environment."""
+        self.collector.reset(seed)
+
+    def end_episodes(self) -> None:
+        """A rollout bootstraps from where it stands: there is nothing to do."""
+
     def restore(
-        self, policy: dict[str, Array], trainer: dict[str, Array], step: int, updates: int, normalizer_count: float
+        self,
+        policy: dict[str, Array],
+        trainer: dict[str, Array],
+        _: dict[str, Array],
+        step: int,
+        counters: dict[str, int],
+        normalizer_count: float,
     ) -> None:
         """Continue from saved tensors and counters; the generator is restored by its owner."""
         self.engine.load_weights(policy)
         self.engine.load_optimizer_state(trainer)
         self.actor.load(self.engine.weights())
-        self.step, self.updates = step, updates
+        self.step, self.updates = step, counters["updates"]
         if self.normalizer:
             self.normalizer.restore(normalizer_count, trainer["normalizer/mean"], trainer["normalizer/variance"])
 
@@ -189,7 +211,7 @@ class OnPolicy(ABC, Generic[C]):
         per_row = ("log_prob", "advantage", "value_target", "weight")
         return Problem(
             make_network=self._make_network,
-            loss=self.loss,
+            loss=lambda network, batch: self.loss(network.heads(batch["obs"]), batch),
             terms=self.terms,
             batch_shapes={
                 "obs": ((*rows, size), "float32"),
@@ -200,11 +222,6 @@ class OnPolicy(ABC, Generic[C]):
             optimizer=self.optimizer,
             max_grad_norm=self.config.max_grad_norm,
         )
-
-
-def scheduled(start: float, schedule: Schedule, progress: float) -> float:
-    """`start`, or what is left of it when it falls linearly to zero over the training."""
-    return start * (1.0 - progress) if schedule == "linear" else start
 
 
 def standardized(values: Array, weight: Array) -> Array:

@@ -11,7 +11,8 @@ from paddleport.spaces import Array
 from train.config import PPOConfig
 from train.engines.base import Optimizer
 from train.losses import PPO_TERMS, ppo_loss
-from train.on_policy import OnPolicy, scheduled, standardized
+from train.on_policy import OnPolicy, standardized
+from train.schedules import scheduled
 
 
 class PPO(OnPolicy[PPOConfig]):

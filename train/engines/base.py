@@ -9,11 +9,10 @@ from typing import Any, Literal, Protocol, TypeAlias
 import paddle
 
 from paddleport.spaces import Array
-from train.network import ActorCritic
 
 Batch: TypeAlias = Mapping[str, Array]
-Loss: TypeAlias = Callable[[dict[str, paddle.Tensor], dict[str, paddle.Tensor]], dict[str, paddle.Tensor]]
-"""(network outputs, batch) → named scalars, of which `loss` is minimised."""
+Loss: TypeAlias = Callable[[Any, dict[str, paddle.Tensor]], dict[str, paddle.Tensor]]
+"""(network, batch) → named scalars, of which `loss` is minimised, and arrays [batch]."""
 
 
 @dataclass(frozen=True)
@@ -30,14 +29,16 @@ class Optimizer:
 class Problem:
     """What an engine minimises."""
 
-    make_network: Callable[[], ActorCritic]
+    make_network: Callable[[], paddle.nn.Layer]
     loss: Loss
     terms: tuple[str, ...]
-    """Names of what the loss returns, in the order in which they are reported."""
+    """Names of the scalars that are reported, in order."""
     batch_shapes: Mapping[str, tuple[tuple[int, ...], str]]
     """Shape and type of each array in a batch; `obs` holds the normalised observations."""
     optimizer: Optimizer
     max_grad_norm: float
+    row_terms: tuple[str, ...] = ()
+    """Names of arrays [batch] that are reported behind the scalars."""
 
 
 ACCUMULATORS = {
@@ -51,7 +52,9 @@ class Engine(Protocol):
     """Runs updates; holds the weights and the optimizer's state. Names are structural paths."""
 
     def update(self, batch: Batch, learning_rate: float) -> Array:
-        """One gradient step, clipped by the global norm; returns the problem's terms, float32."""
+        """One gradient step, clipped by the global norm; returns the problem's terms and row terms, float32,
+        one behind the other.
+        """
         ...
 
     def weights(self) -> dict[str, Array]:
@@ -71,18 +74,24 @@ class Engine(Protocol):
         ...
 
 
-def make_optimizer(problem: Problem, network: ActorCritic) -> paddle.optimizer.Optimizer:
+def make_optimizer(problem: Problem, network: paddle.nn.Layer) -> paddle.optimizer.Optimizer:
     """The problem's optimizer with clipping by the global norm; the learning rate is set at each update."""
     chosen = problem.optimizer
     common: dict[str, Any] = {
         "learning_rate": 0.0,
         "epsilon": chosen.epsilon,
         "grad_clip": paddle.nn.ClipGradByGlobalNorm(problem.max_grad_norm),
-        "parameters": network.parameters(),
+        "parameters": [parameter for parameter in network.parameters() if not parameter.stop_gradient],
     }
     if chosen.kind == "rmsprop":
         return paddle.optimizer.RMSProp(rho=chosen.decay, **common)
     return paddle.optimizer.Adam(**common)
+
+
+def report(problem: Problem, terms: dict[str, paddle.Tensor]) -> paddle.Tensor:
+    """What an update returns: the scalars, then the arrays, in one vector."""
+    scalars = paddle.stack([terms[name].detach() for name in problem.terms])
+    return paddle.concat([scalars, *(terms[name].detach() for name in problem.row_terms)])
 
 
 def accumulator_names(problem: Problem, existing: Collection[str], parameters: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ import numpy as np
 import paddle
 
 from paddleport.spaces import Array
-from train.engines.base import ACCUMULATORS, Batch, Problem, accumulator_names, make_optimizer
+from train.engines.base import ACCUMULATORS, Batch, Problem, accumulator_names, make_optimizer, report
 
 
 class EagerEngine:
@@ -26,14 +26,14 @@ class EagerEngine:
         self._names = {path: parameter.name for path, parameter in self._parameters.items()}
 
     def update(self, batch: Batch, learning_rate: float) -> Array:
-        """One gradient step; returns the problem's terms."""
+        """One gradient step; returns the problem's terms and row terms."""
         tensors = {name: paddle.to_tensor(array) for name, array in batch.items()}
-        terms = self._problem.loss(self._network.heads(tensors["obs"]), tensors)
+        terms = self._problem.loss(self._network, tensors)
         terms["loss"].backward()
         self._optimizer.set_lr(learning_rate)
         self._optimizer.step()
         self._optimizer.clear_grad()
-        return np.asarray(paddle.stack([terms[name].detach() for name in self._problem.terms]).numpy())
+        return np.asarray(report(self._problem, terms).numpy())
 
     def weights(self) -> dict[str, Array]:
         """Copies of the parameters by structural path."""
@@ -60,5 +60,6 @@ class EagerEngine:
                 f"{name}_{kind}_0": paddle.to_tensor(state[f"{path}/{kind}"])
                 for path, name in self._names.items()
                 for kind in kinds
+                if f"{path}/{kind}" in state
             }
         )
