@@ -57,8 +57,8 @@ class DQN:
         self,
         config: DQNConfig,
         envs: VectorEnv,
-        observation_space: Space,
-        action_space: Space,
+        observation_space: Box,
+        action_space: Discrete,
         make_engine: Callable[[Problem], Engine],
         rng: np.random.Generator,
     ) -> None:
@@ -72,8 +72,6 @@ class DQN:
         )
         make_online = partial(QNetwork, observation_space, action_space, self.network_info)
         online = initial_weights(make_online(), rng)
-        assert isinstance(observation_space, Box)
-        assert isinstance(action_space, Discrete)
         self._start, self._actions = action_space.start, action_space.n
         self.engine = make_engine(self._problem(observation_space, action_space))
         self.engine.load_weights(_prefixed("online", online) | _prefixed("target", online))

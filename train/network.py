@@ -222,7 +222,7 @@ def affine_bounds(space: Box) -> dict[str, Array]:
 def initial_weights(network: nn.Layer, rng: np.random.Generator) -> dict[str, Array]:
     """Orthogonal weights and zero biases by structural path, as PPO's reference implementations use.
 
-    Gains: √2 in the trunks, 0.01 for the policy's head, 1 for the value's (Engstrom et al. 2020, table 1; Huang et
+    Gains: √2 in the trunks, 0.01 for the policy's head, 1 for heads of values (Engstrom et al. 2020, table 1; Huang et
     al. 2022, detail 2). Drawn with NumPy, so that both engines start from the same numbers.
     """
     weights = {}
@@ -231,7 +231,7 @@ def initial_weights(network: nn.Layer, rng: np.random.Generator) -> dict[str, Ar
         if len(shape) != 2:
             weights[name] = np.zeros(shape, dtype=np.float32)
             continue
-        gain = {"policy_head.weight": 0.01, "value_head.weight": 1.0}.get(name, 2**0.5)
+        gain = {"policy_head.weight": 0.01}.get(name, 1.0 if "head." in name else 2**0.5)
         weights[name] = _orthogonal(shape, gain, rng)
     return weights
 

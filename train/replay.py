@@ -1,8 +1,8 @@
 """Replay memory: a ring of steps, each observation stored once, n-step returns made when they are sampled.
 
 Row t of an environment holds the observation it showed at step t and what came of the action taken there. Under
-next-step autoreset the row after an episode's end holds the episode's last observation and is no transition, so that the
-observation behind any transition is simply that of a later row.
+next-step autoreset the row after an episode's end holds the episode's last observation and is no transition, so that
+the observation behind any transition is simply that of a later row.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Replay:
             rng: the run's generator.
             beta: how far importance weights undo the priorities.
         """
-        rows = self._draw_by_priority(size, rng) if self._tree else self._draw_uniformly(size, rng)
+        rows = _draw_by_priority(self._tree, size, rng) if self._tree else self._draw_uniformly(size, rng)
         weight = self._weights(rows, beta)
         steps, envs = rows // self.num_envs, rows % self.num_envs
         returns = np.zeros(size, dtype=np.float32)
@@ -180,17 +180,16 @@ class Replay:
             chosen = np.concatenate([chosen, (steps * self.num_envs + envs)[kept]])
         return chosen[:size]
 
-    def _draw_by_priority(self, size: int, rng: np.random.Generator) -> Array:
-        """One draw from each of `size` equal slices of the total priority."""
-        assert self._tree is not None
-        total = self._tree.total
-        return self._tree.find((np.arange(size) + rng.random(size)) / size * total)
-
     def _weights(self, rows: Array, beta: float) -> Array:
         if not self._tree:
             return np.ones(len(rows), dtype=np.float32)
         weights = self._tree.get(rows) ** -beta
         return (weights / weights.max()).astype(np.float32)
+
+
+def _draw_by_priority(tree: SumTree, size: int, rng: np.random.Generator) -> Array:
+    """One draw from each of `size` equal slices of the total priority."""
+    return tree.find((np.arange(size) + rng.random(size)) / size * tree.total)
 
 
 class SumTree:

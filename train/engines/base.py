@@ -52,9 +52,7 @@ class Engine(Protocol):
     """Runs updates; holds the weights and the optimizer's state. Names are structural paths."""
 
     def update(self, batch: Batch, learning_rate: float) -> Array:
-        """One gradient step, clipped by the global norm; returns the problem's terms and row terms, float32,
-        one behind the other.
-        """
+        """One gradient step, clipped by the global norm; returns the terms, then the row terms, float32 [n]."""
         ...
 
     def weights(self) -> dict[str, Array]:
