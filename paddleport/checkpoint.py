@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,6 +23,7 @@ SCHEMA_VERSION = 1
 STATE = "state.json"
 POLICY = "policy.safetensors"
 OPTIMIZER = "optimizer.safetensors"
+REPLAY = "replay.safetensors"
 QUANTIZATION = "quantization.json"
 _TENSOR_LIMIT = 8 * 2**30
 _POINTER_LIMIT = 256
@@ -36,6 +37,10 @@ class NetworkInfo(msgspec.Struct, frozen=True, kw_only=True):
     hidden_sizes: tuple[int, ...]
     activation: str
     normalize_obs: bool
+    kind: Literal["actor_critic", "q_values"] = "actor_critic"
+    """What the heads are: a distribution's parameters and a value, or a value for each action."""
+    dueling: bool = False
+    """Whether Q-values are a state's value plus each action's advantage over the mean."""
 
 
 class CheckpointState(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +106,10 @@ class Checkpoint:
     def optimizer_tensors(self) -> dict[str, Array]:
         """The optimizer's accumulators, by structural path."""
         return _tensors(self.path / OPTIMIZER, self._read(OPTIMIZER))
+
+    def replay_tensors(self) -> dict[str, Array]:
+        """The replay memory; empty where the algorithm has none."""
+        return _tensors(self.path / REPLAY, self._read(REPLAY)) if REPLAY in self.state.files else {}
 
     def _read(self, name: str) -> bytes:
         """A file's bytes, checked again at every reading: it may have changed since the checkpoint was opened."""

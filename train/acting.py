@@ -40,15 +40,47 @@ class Actor:
         return self._mlp("value", features)[:, 0]
 
     def _mlp(self, branch: str, features: Array) -> Array:
-        weights = self._weights
-        for index in range(self._layers):
-            layer = f"{branch}_trunk.layers.{index}"
-            features = features @ weights[f"{layer}.weight"]
-            features += weights[f"{layer}.bias"]
-            if self._relu:
-                np.maximum(features, 0.0, out=features)
-            else:
-                np.tanh(features, out=features)
-        output: Array = features @ weights[f"{branch}_head.weight"]
-        output += weights[f"{branch}_head.bias"]
+        hidden = _hidden(self._weights, f"{branch}_trunk", self._layers, features, relu=self._relu)
+        return _linear(self._weights, f"{branch}_head", hidden)
+
+
+class QActor:
+    """The heads of a `QNetwork`, evaluated in NumPy.
+
+    Args:
+        info: the network's sizes.
+    """
+
+    def __init__(self, info: NetworkInfo) -> None:
+        self._layers = len(info.hidden_sizes)
+        self._relu = info.activation == "relu"
+        self._dueling = info.dueling
+        self._weights: dict[str, Array] = {}
+
+    def load(self, weights: dict[str, Array]) -> None:
+        """Take the network's parameters by structural path."""
+        self._weights = weights
+
+    def q_values(self, features: Array) -> Array:
+        """Normalised observations [batch, inputs] → Q-values [batch, n]."""
+        hidden = _hidden(self._weights, "trunk", self._layers, features, relu=self._relu)
+        output = _linear(self._weights, "head", hidden)
+        if self._dueling:
+            output += _linear(self._weights, "state_head", hidden) - output.mean(axis=1, keepdims=True)
         return output
+
+
+def _hidden(weights: dict[str, Array], trunk: str, layers: int, features: Array, *, relu: bool) -> Array:
+    for index in range(layers):
+        features = _linear(weights, f"{trunk}.layers.{index}", features)
+        if relu:
+            np.maximum(features, 0.0, out=features)
+        else:
+            np.tanh(features, out=features)
+    return features
+
+
+def _linear(weights: dict[str, Array], layer: str, features: Array) -> Array:
+    output: Array = features @ weights[f"{layer}.weight"]
+    output += weights[f"{layer}.bias"]
+    return output

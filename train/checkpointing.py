@@ -12,7 +12,7 @@ import msgspec
 from safetensors.numpy import save
 
 from paddleport import sealed
-from paddleport.checkpoint import OPTIMIZER, POLICY, STATE, CheckpointState, step_name
+from paddleport.checkpoint import OPTIMIZER, POLICY, REPLAY, STATE, CheckpointState, step_name
 from paddleport.files import publish_directory, sha256_bytes, write_atomic
 from paddleport.manifest import FileInfo
 from paddleport.spaces import Array
@@ -21,7 +21,11 @@ _LIBRARIES = ("paddlepaddle", "numpy", "gymnasium", "safetensors")
 
 
 def write_checkpoint(
-    run: Path, state: CheckpointState, policy: Mapping[str, Array], optimizer: Mapping[str, Array]
+    run: Path,
+    state: CheckpointState,
+    policy: Mapping[str, Array],
+    optimizer: Mapping[str, Array],
+    replay: Mapping[str, Array] | None = None,
 ) -> Path:
     """Write a checkpoint and point `last` at it, and `best` where its evaluation is the best so far.
 
@@ -30,11 +34,14 @@ def write_checkpoint(
         state: everything but `files`, which is filled in here.
         policy: the policy's tensors by structural path.
         optimizer: the trainer's other tensors.
+        replay: the replay memory, where the algorithm has one.
 
     Returns:
         The checkpoint's folder.
     """
     contents = {POLICY: save(dict(policy)), OPTIMIZER: save(dict(optimizer))}
+    if replay:
+        contents[REPLAY] = save(dict(replay))
     listed = {name: FileInfo(sha256=sha256_bytes(data), size=len(data)) for name, data in contents.items()}
     target = run / "checkpoints" / step_name(state.step)
     with publish_directory(target, replace=True) as folder:

@@ -63,15 +63,13 @@ class Collector:
         self._count = envs.num_envs
         self._obs: Array = np.zeros(0)
         self._resetting = np.zeros(self._count, dtype=bool)
-        self._totals = np.zeros(self._count)
-        self._lengths = np.zeros(self._count, dtype=np.int64)
+        self._episodes = EpisodeCounter(self._count)
 
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment; those that were going on count as cut."""
         self._obs, _ = self._envs.reset(seed=seed)
         self._resetting = np.zeros(self._count, dtype=bool)
-        self._totals[:] = 0.0
-        self._lengths[:] = 0
+        self._episodes.reset()
 
     def collect(self, steps: int, rng: np.random.Generator, first_step: int) -> Rollout:
         """Take `steps` steps in every environment.
@@ -91,8 +89,6 @@ class Collector:
         terminated, done, valid = np.zeros((3, steps, count), dtype=bool)
         observations: list[Array] = []
         rows: list[Array] = []
-        returns: list[float] = []
-        lengths: list[int] = []
         for step in range(steps):
             features = self._features(first_step)
             observations.append(self._obs)
@@ -104,13 +100,13 @@ class Collector:
             environment_actions = distribution.to_environment(actions[step])
             self._obs, rewards[step], terminated[step], truncated, _ = self._envs.step(environment_actions)
             done[step] = self._resetting = terminated[step] | truncated
-            self._count_episodes(rewards[step], valid[step], done[step], returns, lengths)
+            self._episodes.add(rewards[step], valid[step], done[step])
         values[steps] = self._actor.value(self._features(first_step))
         if self._normalizer:
             self._normalizer.update(np.concatenate(observations))
-        if not np.isfinite(rewards).all():
-            step, index = np.argwhere(~np.isfinite(rewards))[0]
-            raise _not_finite("reward", first_step + step * count, int(index), rewards[step, index])
+        for row in rewards:
+            check_finite("reward", row, first_step)
+        returns, lengths = self._episodes.ended()
         return Rollout(
             features=np.stack(rows),
             actions=actions,
@@ -126,27 +122,57 @@ class Collector:
         )
 
     def _features(self, first_step: int) -> Array:
-        if not np.isfinite(self._obs).all():
-            index = int(np.argwhere(~np.isfinite(self._obs))[0][0])
-            raise _not_finite("observation", first_step, index, self._obs[index])
+        check_finite("observation", self._obs, first_step)
         if self._normalizer is None:
             return self._obs.astype(np.float32)
         return self._normalizer.normalize(self._obs)
 
-    def _count_episodes(
-        self, rewards: Array, valid: Array, done: Array, returns: list[float], lengths: list[int]
-    ) -> None:
+
+class EpisodeCounter:
+    """Returns and lengths of the episodes that end.
+
+    Args:
+        count: environments that step together.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._totals = np.zeros(count)
+        self._lengths = np.zeros(count, dtype=np.int64)
+        self._returns: list[float] = []
+        self._ended_lengths: list[int] = []
+
+    def reset(self) -> None:
+        """Forget the episodes that are going on."""
+        self._totals[:] = 0.0
+        self._lengths[:] = 0
+
+    def add(self, rewards: Array, valid: Array, done: Array) -> None:
+        """Count one step of every environment, each array [N]; rows that are not valid are no transition."""
         self._totals += rewards
         self._lengths += valid
         for index in np.flatnonzero(done):
-            returns.append(float(self._totals[index]))
-            lengths.append(int(self._lengths[index]))
+            self._returns.append(float(self._totals[index]))
+            self._ended_lengths.append(int(self._lengths[index]))
             self._totals[index], self._lengths[index] = 0.0, 0
 
+    def ended(self) -> tuple[list[float], list[int]]:
+        """Returns and lengths of the episodes that ended since the last call."""
+        ended = self._returns, self._ended_lengths
+        self._returns, self._ended_lengths = [], []
+        return ended
 
-def _not_finite(what: str, step: int, index: int, got: object) -> TrainingError:
-    return TrainingError(
-        f"The environment gave a {what} that is not finite, near step {step}, in environment {index}",
-        got=got,
-        todo="Mend the environment; the last checkpoint is kept and --resume continues from it",
-    )
+
+def check_finite(what: str, values: Array, near_step: int) -> None:
+    """Refuse NaN and infinity in what environments gave, [N, …] or whole multiples of N.
+
+    Raises:
+        TrainingError: the message names the environment.
+    """
+    finite = np.isfinite(values)
+    if not finite.all():
+        index = int(np.argwhere(~finite)[0][0])
+        raise TrainingError(
+            f"The environment gave a {what} that is not finite, near step {near_step}, in environment {index}",
+            got=values[index],
+            todo="Mend the environment; the last checkpoint is kept and --resume continues from it",
+        )

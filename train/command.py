@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -14,7 +14,7 @@ from paddleport import options
 from paddleport.checkpoint import Run
 from paddleport.errors import UsageError
 from train import config as configuration
-from train.config import CONFIG, RunOptions, TrainConfig
+from train.config import CONFIG, AlgorithmConfig, RunOptions, TrainConfig
 from train.runtime import load_paddle
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _DESCRIPTION = """Train a policy. The run directory gets checkpoints, metrics.js
 The defaults shown below are those of the algorithm for the environment named by --env."""
 
 
-def parse(argv: Sequence[str]) -> TrainConfig:
+def parse(argv: Sequence[str]) -> TrainConfig[AlgorithmConfig]:
     """Read the command line, in two passes: --algo, --env and --resume decide the defaults of everything else.
 
     Raises:
@@ -38,15 +38,17 @@ def parse(argv: Sequence[str]) -> TrainConfig:
     first.add_argument("--resume", action="store_true")
     known, _ = first.parse_known_args(list(argv))
     algorithm = configuration.preset(known.algo, known.env)
-    default = TrainConfig(RunOptions(algo=known.algo, env=known.env), algorithm)
     saved = _saved(known.run_dir) if known.resume and known.run_dir else None
-    chosen = options.parse(TrainConfig, "train", argv, _DESCRIPTION, default=saved or default)
+    default = saved or TrainConfig(RunOptions(algo=known.algo, env=known.env), algorithm)
+    kind: Any = TrainConfig
+    of_algorithm = kind[type(default.algorithm)]  # offers this algorithm's options alone
+    chosen: TrainConfig[AlgorithmConfig] = options.parse(of_algorithm, "train", argv, _DESCRIPTION, default=default)
     if saved:
         _refuse_changes(saved, chosen)
     return _with_run_dir(chosen)
 
 
-def run(config: TrainConfig) -> Training:
+def run(config: TrainConfig[AlgorithmConfig]) -> Training:
     """Train.
 
     Raises:
@@ -68,7 +70,7 @@ def show(training: Training) -> None:
     console.print(f"Next: paddleport evaluate {training.run_dir}", soft_wrap=True)
 
 
-def _saved(run_dir: str) -> TrainConfig | None:
+def _saved(run_dir: str) -> TrainConfig[AlgorithmConfig] | None:
     """The configuration of the run to resume; None where the folder is new, so that the run simply starts."""
     folder = Path(run_dir)
     if not folder.is_dir() or not any(entry.name != ".lock" for entry in folder.iterdir()):
@@ -77,7 +79,7 @@ def _saved(run_dir: str) -> TrainConfig | None:
     return saved
 
 
-def _refuse_changes(saved: TrainConfig, chosen: TrainConfig) -> None:
+def _refuse_changes(saved: TrainConfig[AlgorithmConfig], chosen: TrainConfig[AlgorithmConfig]) -> None:
     before, after = configuration.to_mapping(saved), configuration.to_mapping(chosen)
     changed = [f"{key} {before[key]!r} → {after[key]!r}" for key in before if before[key] != after.get(key)]
     if changed:
@@ -88,7 +90,7 @@ def _refuse_changes(saved: TrainConfig, chosen: TrainConfig) -> None:
         )
 
 
-def _with_run_dir(config: TrainConfig) -> TrainConfig:
+def _with_run_dir(config: TrainConfig[AlgorithmConfig]) -> TrainConfig[AlgorithmConfig]:
     if config.run.run_dir:
         return config
     name = f"{config.run.algo}-{config.run.env}-{config.run.seed}".replace("/", "_").replace(":", "_")

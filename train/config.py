@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 import yaml
@@ -21,6 +21,12 @@ T = TypeVar("T")
 
 CONFIG = "config.yaml"
 _LIMIT = 2**20
+_COUNTS = ("num_envs", "n_steps", "batch_size", "epochs", "train_every", "target_every", "replay_capacity")
+_SHARES = (
+    *("gamma", "gae_lambda", "rmsprop_decay", "exploration_start", "exploration_end", "exploration_fraction"),
+    *("priority_exponent", "importance_start"),
+)
+_POSITIVE = ("learning_rate", "clip_range", "max_grad_norm", "adam_epsilon", "optimizer_epsilon")
 _PRESETS = Path(__file__).parent / "presets"
 
 
@@ -28,7 +34,7 @@ _PRESETS = Path(__file__).parent / "presets"
 class RunOptions:
     """What every algorithm is told."""
 
-    algo: Literal["ppo"] = "ppo"
+    algo: Literal["ppo", "a2c", "dqn"] = "ppo"
     """The algorithm."""
     env: str = "CartPole-v1"
     """A Gymnasium id, or module:id where a module of yours registers it."""
@@ -55,29 +61,21 @@ class RunOptions:
 
 
 @dataclass(frozen=True)
-class PPOConfig:
-    """Proximal policy optimisation (Schulman et al. 2017)."""
+class OnPolicyConfig:
+    """What algorithms share that learn from what the present policy does, once, and forget it."""
 
     num_envs: int = 8
     """Environments that step side by side."""
     n_steps: int = 128
     """Steps that each environment takes between updates."""
-    batch_size: int = 256
-    """Rows in a minibatch."""
-    epochs: int = 10
-    """Passes over each rollout."""
     gamma: float = 0.99
     """Discount."""
     gae_lambda: float = 0.95
-    """λ of generalised advantage estimation."""
+    """λ of generalised advantage estimation; 1 is the n-step return."""
     learning_rate: float = 3e-4
-    """Adam's step size at the start."""
+    """The optimizer's step size at the start."""
     learning_rate_schedule: Schedule = "constant"
     """Whether the learning rate stays or falls linearly to zero."""
-    clip_range: float = 0.2
-    """How far the probability ratio may move, at the start."""
-    clip_range_schedule: Schedule = "constant"
-    """Whether the clip range stays or falls linearly to zero."""
     value_coef: float = 0.5
     """Weight of the squared value error in the loss."""
     entropy_coef: float = 0.0
@@ -86,8 +84,6 @@ class PPOConfig:
     """Gradients are scaled down to this global norm."""
     normalize_advantage: bool = True
     """Whether advantages are standardised within each minibatch."""
-    adam_epsilon: float = 1e-5
-    """Adam's ε."""
     normalize_obs: bool = True
     """Whether the policy normalises observations by their running mean and variance."""
     hidden_sizes: tuple[int, ...] = (64, 64)
@@ -97,19 +93,111 @@ class PPOConfig:
 
 
 @dataclass(frozen=True)
-class TrainConfig:
+class PPOConfig(OnPolicyConfig):
+    """Proximal policy optimisation (Schulman et al. 2017)."""
+
+    batch_size: int = 256
+    """Rows in a minibatch."""
+    epochs: int = 10
+    """Passes over each rollout."""
+    clip_range: float = 0.2
+    """How far the probability ratio may move, at the start."""
+    clip_range_schedule: Schedule = "constant"
+    """Whether the clip range stays or falls linearly to zero."""
+    adam_epsilon: float = 1e-5
+    """Adam's ε."""
+
+
+@dataclass(frozen=True)
+class A2CConfig(OnPolicyConfig):
+    """Advantage actor-critic, the synchronous form of A3C (Mnih et al. 2016)."""
+
+    n_steps: int = 5
+    """Steps that each environment takes between updates."""
+    gae_lambda: float = 1.0
+    """λ of generalised advantage estimation; 1 is the n-step return."""
+    learning_rate: float = 7e-4
+    """The optimizer's step size at the start."""
+    normalize_advantage: bool = False
+    """Whether advantages are standardised within each update."""
+    optimizer: Literal["rmsprop", "adam"] = "rmsprop"
+    """RMSProp as in the paper, or Adam."""
+    rmsprop_decay: float = 0.99
+    """Decay of RMSProp's mean square."""
+    optimizer_epsilon: float = 1e-5
+    """The optimizer's ε."""
+
+
+@dataclass(frozen=True)
+class DQNConfig:
+    """Deep Q-learning (Mnih et al. 2015) with the double, dueling, n-step and prioritised forms."""
+
+    num_envs: int = 1
+    """Environments that step side by side."""
+    train_every: int = 4
+    """Environment steps between learning phases."""
+    gradient_steps: int = -1
+    """Updates in a learning phase; -1 is one for each environment step."""
+    batch_size: int = 64
+    """Transitions in an update."""
+    gamma: float = 0.99
+    """Discount."""
+    n_steps: int = 1
+    """Steps that a return looks ahead."""
+    learning_rate: float = 6.3e-4
+    """Adam's step size at the start."""
+    learning_rate_schedule: Schedule = "constant"
+    """Whether the learning rate stays or falls linearly to zero."""
+    target_every: int = 100
+    """Environment steps between copies of the network that targets come from."""
+    learning_starts: int = 1000
+    """Environment steps before the first update."""
+    exploration_start: float = 1.0
+    """Share of random actions at the start."""
+    exploration_end: float = 0.05
+    """Share of random actions in the end."""
+    exploration_fraction: float = 0.1
+    """Share of the training over which it falls, linearly."""
+    double: bool = True
+    """Whether the network that learns chooses the next action and the target network values it."""
+    dueling: bool = False
+    """Whether Q-values are a state's value plus each action's advantage over the mean."""
+    replay_capacity: int = 1_000_000
+    """Transitions that the replay memory holds; memory is taken at once for vectors."""
+    prioritized: bool = False
+    """Whether transitions are drawn in proportion to their TD errors."""
+    priority_exponent: float = 0.6
+    """α: how much priorities count."""
+    importance_start: float = 0.4
+    """β at the start: how far importance weights undo the priorities; it rises linearly to 1."""
+    max_grad_norm: float = 10.0
+    """Gradients are scaled down to this global norm."""
+    adam_epsilon: float = 1e-8
+    """Adam's ε."""
+    hidden_sizes: tuple[int, ...] = (256, 256)
+    """Widths of the hidden layers."""
+    activation: Literal["tanh", "relu"] = "relu"
+    """Non-linearity after each hidden layer."""
+
+
+AlgorithmConfig: TypeAlias = PPOConfig | A2CConfig | DQNConfig
+C = TypeVar("C", bound=AlgorithmConfig, covariant=True)
+
+
+@dataclass(frozen=True)
+class TrainConfig(Generic[C]):
     """A training run, fully resolved."""
 
-    run: RunOptions = field(default_factory=RunOptions)
-    algorithm: PPOConfig = field(default_factory=PPOConfig)
+    run: RunOptions
+    algorithm: C
 
 
-ALGORITHMS: dict[str, type[PPOConfig]] = {"ppo": PPOConfig}
+ALGORITHMS: dict[str, type[AlgorithmConfig]] = {"ppo": PPOConfig, "a2c": A2CConfig, "dqn": DQNConfig}
 NOT_SAVED = ("run_dir", "resume", "json")
 """Options of a command, not of a run: a run can be moved."""
 
 
-def preset(algo: str, env_id: str) -> PPOConfig:
+def preset(algo: str, env_id: str) -> AlgorithmConfig:
     """The algorithm's configuration for an environment: its preset where there is one, else the defaults.
 
     Raises:
@@ -141,20 +229,20 @@ def from_mapping(kind: type[T], values: Mapping[str, Any], source: str) -> T:
         raise UsageError(f"{source} has a wrong value", got=error) from error
 
 
-def to_mapping(config: TrainConfig) -> dict[str, Any]:
+def to_mapping(config: TrainConfig[AlgorithmConfig]) -> dict[str, Any]:
     """The run's configuration as one flat mapping of plain values."""
     flat = {**dataclasses.asdict(config.run), **dataclasses.asdict(config.algorithm)}
     plain: dict[str, Any] = msgspec.to_builtins({key: value for key, value in flat.items() if key not in NOT_SAVED})
     return plain
 
 
-def save(config: TrainConfig, run_id: str, path: Path) -> None:
+def save(config: TrainConfig[AlgorithmConfig], run_id: str, path: Path) -> None:
     """Write `config.yaml`."""
     text = yaml.safe_dump({"run_id": run_id, **to_mapping(config)}, sort_keys=False)
     write_atomic(path, text.encode())
 
 
-def load(path: Path) -> tuple[TrainConfig, str]:
+def load(path: Path) -> tuple[TrainConfig[AlgorithmConfig], str]:
     """Read `config.yaml`: the configuration and the run's id.
 
     Raises:
@@ -175,36 +263,29 @@ def load(path: Path) -> tuple[TrainConfig, str]:
     return TrainConfig(run, from_mapping(kind, rest, str(path))), run_id
 
 
-def check(config: TrainConfig) -> None:
+def check(config: TrainConfig[AlgorithmConfig]) -> None:
     """Refuse values that cannot work.
 
     Raises:
         UsageError: the message names the option and what it takes.
     """
-    run, algorithm = config.run, config.algorithm
-    rows = algorithm.num_envs * algorithm.n_steps
+    run, values = config.run, dataclasses.asdict(config.algorithm)
     rules = [
-        ("total-steps", run.total_steps, run.total_steps >= 1, "at least 1"),
         ("seed", run.seed, 0 <= run.seed < 2**32, "0 … 2^32 - 1"),
-        ("checkpoint-every", run.checkpoint_every, run.checkpoint_every >= 0, "0 or more"),
-        ("evaluation-episodes", run.evaluation_episodes, run.evaluation_episodes >= 1, "at least 1"),
-        ("threads", run.threads, run.threads >= 1, "at least 1"),
-        ("num-envs", algorithm.num_envs, algorithm.num_envs >= 1, "at least 1"),
-        ("n-steps", algorithm.n_steps, algorithm.n_steps >= 2, "at least 2"),
-        ("batch-size", algorithm.batch_size, 2 <= algorithm.batch_size <= rows, f"2 … num-envs × n-steps = {rows}"),
-        ("epochs", algorithm.epochs, algorithm.epochs >= 1, "at least 1"),
-        ("gamma", algorithm.gamma, 0 <= algorithm.gamma <= 1, "0 … 1"),
-        ("gae-lambda", algorithm.gae_lambda, 0 <= algorithm.gae_lambda <= 1, "0 … 1"),
-        ("learning-rate", algorithm.learning_rate, algorithm.learning_rate > 0, "above 0"),
-        ("clip-range", algorithm.clip_range, algorithm.clip_range > 0, "above 0"),
-        ("max-grad-norm", algorithm.max_grad_norm, algorithm.max_grad_norm > 0, "above 0"),
-        ("adam-epsilon", algorithm.adam_epsilon, algorithm.adam_epsilon > 0, "above 0"),
-        ("hidden-sizes", algorithm.hidden_sizes, _all_positive(algorithm.hidden_sizes), "one or more, each at least 1"),
+        ("checkpoint_every", run.checkpoint_every, run.checkpoint_every >= 0, "0 or more"),
     ]
+    counts = {name: getattr(run, name) for name in ("total_steps", "evaluation_episodes", "threads")}
+    counts |= {name: values[name] for name in _COUNTS if name in values}
+    rules += [(name, value, value >= 1, "at least 1") for name, value in counts.items()]
+    rules += [(name, values[name], 0 <= values[name] <= 1, "0 … 1") for name in _SHARES if name in values]
+    rules += [(name, values[name], values[name] > 0, "above 0") for name in _POSITIVE if name in values]
+    sizes = values["hidden_sizes"]
+    rules.append(("hidden_sizes", sizes, bool(sizes) and min(sizes) >= 1, "one or more, each at least 1"))
+    if isinstance(config.algorithm, OnPolicyConfig):
+        rules.append(("n_steps", values["n_steps"], values["n_steps"] >= 2, "at least 2"))
+    if isinstance(config.algorithm, PPOConfig):
+        rows, size = values["num_envs"] * values["n_steps"], values["batch_size"]
+        rules.append(("batch_size", size, 2 <= size <= rows, f"2 … num-envs × n-steps = {rows}"))
     for option, value, holds, expected in rules:
         if not holds:
-            raise UsageError(f"--{option} is out of range", expected=expected, got=value)
-
-
-def _all_positive(sizes: tuple[int, ...]) -> bool:
-    return bool(sizes) and all(size >= 1 for size in sizes)
+            raise UsageError(f"--{option.replace('_', '-')} is out of range", expected=expected, got=value)

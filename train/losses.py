@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import paddle
 
 from train.distributions import Distribution
 
 PPO_TERMS = ("loss", "policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+DQN_TERMS = ("loss", "mean_q", "td_error")
+A2C_TERMS = ("loss", "policy_loss", "value_loss", "entropy")
 
 
 def weighted_mean(values: paddle.Tensor, weight: paddle.Tensor) -> paddle.Tensor:
@@ -53,3 +57,75 @@ def ppo_loss(
         "approx_kl": weighted_mean(ratio - 1 - log_ratio, weight),
         "clip_fraction": weighted_mean(outside, weight),
     }
+
+
+def a2c_loss(
+    outputs: dict[str, paddle.Tensor],
+    batch: dict[str, paddle.Tensor],
+    distribution: Distribution,
+    value_coef: float,
+    entropy_coef: float,
+) -> dict[str, paddle.Tensor]:
+    """The policy gradient with a value and an entropy term (Mnih et al. 2016, section 4).
+
+    Args:
+        outputs: the distribution's parameters [batch, …] and `value` [batch, 1].
+        batch: `action` [batch, …], and [batch]: `advantage`, `value_target`, `weight`.
+        distribution: the action distribution.
+        value_coef: weight of the squared value error.
+        entropy_coef: weight of the entropy.
+
+    Returns:
+        `A2C_TERMS`, scalars.
+    """
+    weight = batch["weight"]
+    log_prob, entropy = distribution.log_prob_and_entropy(outputs, batch["action"])
+    policy_loss = -weighted_mean(log_prob * batch["advantage"], weight)
+    value_loss = weighted_mean((outputs["value"].squeeze(-1) - batch["value_target"]).square(), weight)
+    mean_entropy = weighted_mean(entropy, weight)
+    return {
+        "loss": policy_loss + value_coef * value_loss - entropy_coef * mean_entropy,
+        "policy_loss": policy_loss,
+        "value_loss": value_loss,
+        "entropy": mean_entropy,
+    }
+
+
+def dqn_loss(
+    network: Any,  # noqa: ANN401 - a TwinQNetwork
+    batch: dict[str, paddle.Tensor],
+    *,
+    double: bool,
+) -> dict[str, paddle.Tensor]:
+    """The Huber loss of Q-learning's TD errors (Mnih et al. 2015; double: van Hasselt et al. 2016, equation 4).
+
+        y = R + discount · Q_target(s', a*),  a* = argmax Q_target(s', ·), or of Q_online(s', ·) in the double form
+
+    Args:
+        network: its `online` part learns, its `target` part gives the targets.
+        batch: `obs` and `next_obs` [batch, …]; `action`, n-step `returns`, `discounts`, `weight` [batch].
+        double: whether the online network chooses the next action.
+
+    Returns:
+        `DQN_TERMS`, scalars, and `td_errors` [batch].
+    """
+    q_values = network.online.heads(batch["obs"])["q_values"]
+    chosen = paddle.take_along_axis(q_values, batch["action"].unsqueeze(-1), axis=-1).squeeze(-1)
+    next_values = network.target.heads(batch["next_obs"])["q_values"]
+    choosing = network.online.heads(batch["next_obs"])["q_values"].detach() if double else next_values
+    best = paddle.argmax(choosing, axis=-1, keepdim=True)
+    next_value = paddle.take_along_axis(next_values, best, axis=-1).squeeze(-1)
+    errors = chosen - (batch["returns"] + batch["discounts"] * next_value).detach()
+    return {
+        "loss": (huber(errors) * batch["weight"]).mean(),
+        "mean_q": chosen.mean(),
+        "td_error": errors.abs().mean(),
+        "td_errors": errors,
+    }
+
+
+def huber(errors: paddle.Tensor) -> paddle.Tensor:
+    """½e² where |e| ≤ 1, |e| - ½ beyond (Huber 1964, δ = 1), element by element."""
+    size = errors.abs()
+    small = paddle.minimum(size, paddle.ones_like(size))
+    return small * (size - 0.5 * small)

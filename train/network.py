@@ -83,16 +83,69 @@ class ActorCritic(nn.Layer):
         return {"mean": output, "log_std": log_std, "value": value}
 
 
-class PolicyNetwork(ActorCritic):
+class QNetwork(nn.Layer):
+    """A value for each action (Mnih et al. 2015), optionally by dueling streams (Wang et al. 2016, equation 9).
+
+    Args:
+        observation_space: a Box of one dimension.
+        action_space: Discrete.
+        info: sizes and switches.
+
+    Raises:
+        UsageError: a space that no trunk or head is there for.
+    """
+
+    def __init__(self, observation_space: Space, action_space: Space, info: NetworkInfo) -> None:
+        super().__init__()
+        if not isinstance(action_space, Discrete):
+            raise UsageError(
+                "Q-values need a finite choice of actions",
+                expected="a Discrete action space",
+                got=describe(action_space),
+            )
+        width = info.hidden_sizes[-1]
+        self.info = info
+        self.action_space = action_space
+        self.trunk = MLP(_vector_size(observation_space), info.hidden_sizes, info.activation)
+        self.head = nn.Linear(width, action_space.n)
+        if info.dueling:
+            self.state_head = nn.Linear(width, 1)
+
+    def heads(self, features: paddle.Tensor) -> dict[str, paddle.Tensor]:
+        """Normalised observations → `q_values` [batch, n]."""
+        hidden = self.trunk(features)
+        output = self.head(hidden)
+        if self.info.dueling:
+            output = self.state_head(hidden) + (output - output.mean(axis=-1, keepdim=True))
+        return {"q_values": output}
+
+
+class _WithNormalizer(nn.Layer):
+    """The observation normaliser in front of a network."""
+
+    info: NetworkInfo
+
+    def _add_normalizer(self, observation_space: Space) -> None:
+        if self.info.normalize_obs:
+            inputs = _vector_size(observation_space)
+            self.register_buffer("obs_mean", paddle.zeros([inputs], dtype="float32"))
+            self.register_buffer("obs_std", paddle.ones([inputs], dtype="float32"))
+
+    def normalize(self, obs: paddle.Tensor) -> paddle.Tensor:
+        """Raw observations [batch, inputs] → what the trunks take, float32."""
+        obs = obs.astype("float32")
+        if not self.info.normalize_obs:
+            return obs
+        return paddle.clip((obs - self.obs_mean) / self.obs_std, -NORMALIZED_LIMIT, NORMALIZED_LIMIT)
+
+
+class PolicyNetwork(ActorCritic, _WithNormalizer):
     """The policy's whole function: an `ActorCritic` between the observation normaliser and the action in its units."""
 
     def __init__(self, observation_space: Space, action_space: Space, info: NetworkInfo) -> None:
         super().__init__(observation_space, action_space, info)
+        self._add_normalizer(observation_space)
         self.distribution_outputs = ("logits",) if isinstance(action_space, Discrete) else ("mean", "log_std")
-        if info.normalize_obs:
-            inputs = _vector_size(observation_space)
-            self.register_buffer("obs_mean", paddle.zeros([inputs], dtype="float32"))
-            self.register_buffer("obs_std", paddle.ones([inputs], dtype="float32"))
         if isinstance(action_space, Box):
             for name, values in affine_bounds(action_space).items():
                 self.register_buffer(name, paddle.to_tensor(values), persistable=False)
@@ -102,18 +155,10 @@ class PolicyNetwork(ActorCritic):
         """Names of what `forward` returns, in order."""
         return ("action", *self.distribution_outputs, "value")
 
-    def normalize(self, obs: paddle.Tensor) -> paddle.Tensor:
-        """Raw observations [batch, inputs] → what the trunks take, float32."""
-        obs = obs.astype("float32")
-        if not self.info.normalize_obs:
-            return obs
-        return paddle.clip((obs - self.obs_mean) / self.obs_std, -NORMALIZED_LIMIT, NORMALIZED_LIMIT)
-
     def action(self, outputs: dict[str, paddle.Tensor]) -> paddle.Tensor:
         """The deterministic action in the environment's units: int64 [batch], or the Box's type [batch, size]."""
         if isinstance(self.action_space, Discrete):
-            best = paddle.argmax(outputs["logits"], axis=-1)
-            return best + self.action_space.start if self.action_space.start else best
+            return _best(outputs["logits"], self.action_space)
         clipped = paddle.minimum(paddle.maximum(outputs["mean"], self.mean_low), self.mean_high)
         action = clipped * self.action_scale + self.action_offset
         bounded = paddle.minimum(paddle.maximum(action, self.action_low), self.action_high)
@@ -124,6 +169,34 @@ class PolicyNetwork(ActorCritic):
         outputs = self.heads(self.normalize(obs))
         distribution = [outputs[name] for name in self.distribution_outputs]
         return (self.action(outputs), *distribution, outputs["value"].squeeze(-1))
+
+
+class QPolicyNetwork(QNetwork, _WithNormalizer):
+    """The greedy policy's whole function: a `QNetwork` between the observation normaliser and the best action."""
+
+    output_names = ("action", "q_values")
+    distribution_outputs = ("q_values",)
+
+    def __init__(self, observation_space: Space, action_space: Space, info: NetworkInfo) -> None:
+        super().__init__(observation_space, action_space, info)
+        self._add_normalizer(observation_space)
+
+    def forward(self, obs: paddle.Tensor) -> tuple[paddle.Tensor, ...]:
+        """Raw observations → `output_names`, in order."""
+        q_values = self.heads(self.normalize(obs))["q_values"]
+        return _best(q_values, self.action_space), q_values
+
+
+def policy_network(observation_space: Space, action_space: Space, info: NetworkInfo) -> Any:  # noqa: ANN401 - of either kind
+    """The whole policy that `info` describes."""
+    kind = QPolicyNetwork if info.kind == "q_values" else PolicyNetwork
+    return kind(observation_space, action_space, info)
+
+
+def _best(values: paddle.Tensor, space: Discrete) -> paddle.Tensor:
+    """The action with the largest value, int64 [batch]."""
+    best = paddle.argmax(values, axis=-1)
+    return best + space.start if space.start else best
 
 
 def affine_bounds(space: Box) -> dict[str, Array]:
@@ -146,10 +219,10 @@ def affine_bounds(space: Box) -> dict[str, Array]:
     return {name: values.astype(np.float32) for name, values in constants.items()}
 
 
-def initial_weights(network: ActorCritic, rng: np.random.Generator) -> dict[str, Array]:
+def initial_weights(network: nn.Layer, rng: np.random.Generator) -> dict[str, Array]:
     """Orthogonal weights and zero biases by structural path, as PPO's reference implementations use.
 
-    Gains: √2 in the trunks, 0.01 for the policy's head, 1 for the value's (Engstrom et al. 2020, table 1; Huang et
+    Gains: √2 in the trunks, 0.01 for the policy's head, 1 for heads of values (Engstrom et al. 2020, table 1; Huang et
     al. 2022, detail 2). Drawn with NumPy, so that both engines start from the same numbers.
     """
     weights = {}
@@ -158,17 +231,17 @@ def initial_weights(network: ActorCritic, rng: np.random.Generator) -> dict[str,
         if len(shape) != 2:
             weights[name] = np.zeros(shape, dtype=np.float32)
             continue
-        gain = {"policy_head.weight": 0.01, "value_head.weight": 1.0}.get(name, 2**0.5)
+        gain = {"policy_head.weight": 0.01}.get(name, 1.0 if "head." in name else 2**0.5)
         weights[name] = _orthogonal(shape, gain, rng)
     return weights
 
 
-def state_arrays(network: PolicyNetwork) -> dict[str, Array]:
+def state_arrays(network: nn.Layer) -> dict[str, Array]:
     """The network's parameters and buffers as NumPy arrays, by structural path."""
     return {name: np.asarray(tensor.numpy()) for name, tensor in network.state_dict().items()}
 
 
-def load_arrays(network: PolicyNetwork, arrays: dict[str, Array]) -> None:
+def load_arrays(network: nn.Layer, arrays: dict[str, Array]) -> None:
     """Set the network's parameters and buffers.
 
     Raises:
@@ -186,7 +259,7 @@ def load_arrays(network: PolicyNetwork, arrays: dict[str, Array]) -> None:
         tensor.set_value(arrays[name])
 
 
-def network_of(checkpoint: Checkpoint, tensors: dict[str, Array] | None = None) -> PolicyNetwork:
+def network_of(checkpoint: Checkpoint, tensors: dict[str, Array] | None = None) -> Any:  # noqa: ANN401
     """Rebuild a checkpoint's policy, ready to evaluate (eager mode).
 
     Args:
@@ -194,7 +267,7 @@ def network_of(checkpoint: Checkpoint, tensors: dict[str, Array] | None = None) 
         tensors: other weights for the same network, such as a quantized run's own.
     """
     state = checkpoint.state
-    network = PolicyNetwork(state.observation_space, state.action_space, state.network)
+    network = policy_network(state.observation_space, state.action_space, state.network)
     load_arrays(network, checkpoint.policy_tensors() if tensors is None else tensors)
     network.eval()
     return network

@@ -1,228 +1,57 @@
-"""Proximal policy optimisation: collect a rollout, estimate advantages, pass over it several times."""
+"""Proximal policy optimisation: several passes of minibatches over each rollout, the ratio clipped."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
-from typing import Any
 
 import numpy as np
-from gymnasium.vector import VectorEnv
+import paddle
 
-from paddleport.checkpoint import NetworkInfo
-from paddleport.errors import TrainingError
-from paddleport.spaces import Array, Box, Space
-from train.acting import Actor
-from train.collector import Collector, Rollout
-from train.config import PPOConfig, Schedule
-from train.distributions import distribution_for
-from train.engines.base import Engine, Problem
-from train.gae import generalized_advantages
+from paddleport.spaces import Array
+from train.config import PPOConfig
+from train.engines.base import Optimizer
 from train.losses import PPO_TERMS, ppo_loss
-from train.network import ActorCritic, initial_weights
-from train.normalizer import RunningNormalizer
-
-_ADVANTAGE_EPSILON = 1e-8
-_WARM_UP_ROWS = 1024
+from train.on_policy import OnPolicy, standardized
+from train.schedules import scheduled
 
 
-class PPO:
-    """The algorithm's whole state, and one iteration of it.
+class PPO(OnPolicy[PPOConfig]):
+    """PPO with a clipped surrogate (Schulman et al. 2017, algorithm 1)."""
 
-    Args:
-        config: hyper-parameters.
-        envs: the vector environment, in next-step autoreset mode.
-        observation_space: of one environment.
-        action_space: of one environment.
-        make_engine: makes the engine for a problem.
-        rng: the run's one generator.
-    """
+    terms = PPO_TERMS
+    extra_inputs = {"clip_range": ((1,), "float32")}  # noqa: RUF012 - a ClassVar in the base
 
-    def __init__(
-        self,
-        config: PPOConfig,
-        envs: VectorEnv,
-        observation_space: Space,
-        action_space: Space,
-        make_engine: Any,  # noqa: ANN401 - Callable[[Problem], Engine]
-        rng: np.random.Generator,
-    ) -> None:
-        self.config, self.rng = config, rng
-        self.network_info = NetworkInfo(
-            hidden_sizes=config.hidden_sizes, activation=config.activation, normalize_obs=config.normalize_obs
-        )
-        self._make_network = partial(ActorCritic, observation_space, action_space, self.network_info)
-        self.distribution = distribution_for(action_space)
-        size = observation_space.size if isinstance(observation_space, Box) else 1
-        self.normalizer = RunningNormalizer(size) if config.normalize_obs else None
-        self.engine: Engine = make_engine(self._problem(size))
-        self.engine.load_weights(initial_weights(self._make_network(), rng))
-        self.actor = Actor(action_space, self.network_info)
-        self.actor.load(self.engine.weights())
-        self.collector = Collector(envs, self.actor, self.distribution, self.normalizer)
-        self.step = 0
-        self.updates = 0
+    @property
+    def batch_rows(self) -> int:
+        """Rows in a minibatch."""
+        return self.config.batch_size
 
-    def iterate(self, progress: float) -> dict[str, float | None]:
-        """One rollout and the updates on it.
+    @property
+    def optimizer(self) -> Optimizer:
+        """Adam."""
+        return Optimizer("adam", self.config.adam_epsilon)
 
-        Args:
-            progress: share of the training that is done, for the schedules.
-
-        Returns:
-            What there is to log.
-
-        Raises:
-            TrainingError: a number stopped being finite.
-        """
+    def loss(self, outputs: dict[str, paddle.Tensor], batch: dict[str, paddle.Tensor]) -> dict[str, paddle.Tensor]:
+        """PPO's loss."""
         config = self.config
-        if self.normalizer and not self.normalizer.count:
-            self._warm_up()
-        rollout = self.collector.collect(config.n_steps, self.rng, self.step)
-        learning_rate = scheduled(config.learning_rate, config.learning_rate_schedule, progress)
-        clip_range = scheduled(config.clip_range, config.clip_range_schedule, progress)
-        advantages = generalized_advantages(
-            rollout.rewards,
-            rollout.values,
-            rollout.next_values,
-            rollout.terminated,
-            rollout.done,
-            config.gamma,
-            config.gae_lambda,
-        )
-        terms = [
-            self.engine.update(batch, learning_rate)
-            for batch in self._minibatches(rollout, advantages, np.float32(clip_range))
-        ]
-        self.updates += len(terms)
-        self.step += rollout.transitions
-        self.actor.load(self.engine.weights())
-        means = np.mean(terms, axis=0)
-        if not np.isfinite(means).all():
-            raise TrainingError(
-                f"The loss is not finite any more, at step {self.step}",
-                got=dict(zip(PPO_TERMS, means.tolist(), strict=True)),
-                todo="Lower --learning-rate, or look at the environment's rewards; the last checkpoint is kept",
-            )
-        return {
-            "episode_return": float(np.mean(rollout.returns)) if rollout.returns else None,
-            "episode_length": float(np.mean(rollout.lengths)) if rollout.lengths else None,
-            **dict(zip(PPO_TERMS, means.tolist(), strict=True)),
-            "explained_variance": _explained_variance(rollout, advantages),
-            "learning_rate": learning_rate,
-            "clip_range": clip_range,
-        }
+        return ppo_loss(outputs, batch, self.distribution, config.value_coef, config.entropy_coef)
 
-    def act(self, obs: Array) -> Array:
-        """Deterministic actions in the environment's units for raw observations [batch, …]."""
-        features = self.normalizer.normalize(obs) if self.normalizer else obs.astype(np.float32)
-        return self.distribution.to_environment(self.distribution.mode(self.actor.heads(features)))
-
-    def policy_tensors(self) -> dict[str, Array]:
-        """Tensors of the whole policy, as `PolicyNetwork` takes them."""
-        tensors = self.engine.weights()
-        if self.normalizer:
-            tensors |= {"obs_mean": self.normalizer.mean32, "obs_std": self.normalizer.std32}
-        return tensors
-
-    def trainer_tensors(self) -> dict[str, Array]:
-        """What else training needs to continue exactly."""
-        tensors = self.engine.optimizer_state()
-        if self.normalizer:
-            tensors |= {"normalizer/mean": self.normalizer.mean, "normalizer/variance": self.normalizer.variance}
-        return tensors
-
-    def restore(
-        self, policy: dict[str, Array], trainer: dict[str, Array], step: int, updates: int, normalizer_count: float
-    ) -> None:
-        """Continue from saved tensors and counters; the generator is restored by its owner."""
-        self.engine.load_weights(policy)
-        self.engine.load_optimizer_state(trainer)
-        self.actor.load(self.engine.weights())
-        self.step, self.updates = step, updates
-        if self.normalizer:
-            self.normalizer.restore(normalizer_count, trainer["normalizer/mean"], trainer["normalizer/variance"])
-
-    def _warm_up(self) -> None:
-        """Let the normaliser see some observations first; nothing is learnt from them, and their steps count.
-
-        An update on features of a wrong scale can saturate units that never recover.
-        """
-        steps = min(self.config.n_steps, -(-_WARM_UP_ROWS // self.config.num_envs))
-        self.step += self.collector.collect(steps, self.rng, self.step).transitions
-
-    def _problem(self, size: int) -> Problem:
-        config, rows = self.config, (self.config.batch_size,)
-        action = (rows + self.distribution.action_shape, self.distribution.action_dtype)
-        per_row = ("log_prob", "advantage", "value_target", "weight")
-        return Problem(
-            make_network=self._make_network,
-            loss=partial(
-                ppo_loss,
-                distribution=self.distribution,
-                value_coef=config.value_coef,
-                entropy_coef=config.entropy_coef,
-            ),
-            terms=PPO_TERMS,
-            batch_shapes={
-                "obs": ((*rows, size), "float32"),
-                "action": action,
-                "clip_range": ((1,), "float32"),
-                **dict.fromkeys(per_row, (rows, "float32")),
-            },
-            max_grad_norm=config.max_grad_norm,
-            adam_epsilon=config.adam_epsilon,
-        )
-
-    def _minibatches(self, rollout: Rollout, advantages: Array, clip_range: np.float32) -> Iterator[dict[str, Array]]:
+    def batches(self, flat: dict[str, Array], transitions: Array, progress: float) -> Iterator[dict[str, Array]]:
         """Shuffled minibatches of the transitions, each of exactly `batch_size` rows.
 
         The last one of a pass is filled up with rows of weight 0, so that the compiled shapes stay fixed.
         """
-        config = self.config
-        flat = {
-            "obs": _flat(rollout.features),
-            "action": _flat(rollout.actions),
-            "log_prob": _flat(rollout.log_probs),
-            "advantage": _flat(advantages),
-            "value_target": _flat(advantages + rollout.values),
-        }
-        transitions = np.flatnonzero(rollout.valid)
+        config, size = self.config, self.config.batch_size
+        clip_range = scheduled(config.clip_range, config.clip_range_schedule, progress)
         clip = np.full(1, clip_range, dtype=np.float32)
         for _ in range(config.epochs):
             order = self.rng.permutation(transitions)
-            for start in range(0, len(order), config.batch_size):
-                rows = order[start : start + config.batch_size]
-                weight = np.zeros(config.batch_size, dtype=np.float32)
+            for start in range(0, len(order), size):
+                rows = order[start : start + size]
+                weight = np.zeros(size, dtype=np.float32)
                 weight[: len(rows)] = 1.0
-                rows = np.resize(rows, config.batch_size)
+                rows = np.resize(rows, size)
                 batch = {name: values[rows] for name, values in flat.items()}
                 if config.normalize_advantage:
                     batch["advantage"] = standardized(batch["advantage"], weight)
                 yield {**batch, "weight": weight, "clip_range": clip}
-
-
-def scheduled(start: float, schedule: Schedule, progress: float) -> float:
-    """`start`, or what is left of it when it falls linearly to zero over the training."""
-    return start * (1.0 - progress) if schedule == "linear" else start
-
-
-def standardized(values: Array, weight: Array) -> Array:
-    """Values [batch] shifted and scaled to mean 0 and standard deviation 1 over the rows that count, float32."""
-    counted = values[weight > 0]
-    if len(counted) < 2:
-        return values
-    scale = counted.std(ddof=1) + _ADVANTAGE_EPSILON
-    return ((values - counted.mean()) / scale).astype(np.float32)
-
-
-def _explained_variance(rollout: Rollout, advantages: Array) -> float | None:
-    """1 - Var(target - value) / Var(target): 1 is a perfect critic, 0 no better than a constant."""
-    targets = (advantages + rollout.values)[rollout.valid]
-    variance = float(targets.var())
-    return 1.0 - float(advantages[rollout.valid].var()) / variance if variance > 0 else None
-
-
-def _flat(values: Array) -> Array:
-    """[T, N, …] → [T·N, …]."""
-    return values.reshape(-1, *values.shape[2:])

@@ -7,10 +7,11 @@ import fcntl
 import signal
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -20,14 +21,19 @@ from paddleport.errors import ArtifactError, UsageError
 from paddleport.manifest import EnvironmentInfo, ReturnStatistics
 from paddleport.spaces import Space
 from train import config as configuration
+from train.a2c import A2C
 from train.checkpointing import now, point, versions, write_checkpoint
-from train.config import TrainConfig
+from train.config import AlgorithmConfig, TrainConfig
 from train.devices import Device, choose_device, make_engine
+from train.dqn import DQN
 from train.environment import describe_environment, make_vector
 from train.episodes import play
+from train.on_policy import OnPolicy
 from train.ppo import PPO
 from train.reporting import Reporter
 
+Algorithm: TypeAlias = OnPolicy[Any] | DQN
+ALGORITHMS: dict[str, Callable[..., Algorithm]] = {"ppo": PPO, "a2c": A2C, "dqn": DQN}
 _LOCK = ".lock"
 _PATIENCE_SECONDS = 10.0
 _EVALUATION_SEED = 2_000_000_000
@@ -51,7 +57,7 @@ class Training(msgspec.Struct, frozen=True):
     resumed_from: int | None
 
 
-def train(config: TrainConfig) -> Training:
+def train(config: TrainConfig[AlgorithmConfig]) -> Training:
     """Train until `total_steps`, or until a signal asks to stop.
 
     Raises:
@@ -82,7 +88,7 @@ class Trainer:
 
     def __init__(
         self,
-        config: TrainConfig,
+        config: TrainConfig[AlgorithmConfig],
         folder: Path,
         run_id: str,
         device: Device,
@@ -92,7 +98,7 @@ class Trainer:
         self.environment, self.observation_space, self.action_space = described
         self.rng = np.random.default_rng(config.run.seed)
         self.envs = make_vector(config.run.env, config.algorithm.num_envs)
-        self.algorithm = PPO(
+        self.algorithm = ALGORITHMS[config.run.algo](
             config.algorithm,
             self.envs,
             self.observation_space,
@@ -160,12 +166,14 @@ class Trainer:
         self.best = self.evaluation.mean if self.best is None else max(self.best, self.evaluation.mean)
         # Reported first: what the checkpoint lets a resumed run skip has to be on record by then.
         report.evaluation(algorithm.step, self.evaluation.mean, self.evaluation.std)
-        write_checkpoint(self.folder, self._state(), algorithm.policy_tensors(), algorithm.trainer_tensors())
+        algorithm.end_episodes()
+        tensors = algorithm.policy_tensors(), algorithm.trainer_tensors(), algorithm.replay_tensors()
+        write_checkpoint(self.folder, self._state(), *tensors)
         self._reset_environments()
 
     def _reset_environments(self) -> None:
         seed = np.random.SeedSequence((self.config.run.seed, self.algorithm.step)).generate_state(1)[0]
-        self.algorithm.collector.reset(int(seed))
+        self.algorithm.reset_environments(int(seed))
 
     def _state(self) -> CheckpointState:
         algorithm = self.algorithm
@@ -179,7 +187,7 @@ class Trainer:
             observation_space=self.observation_space,
             action_space=self.action_space,
             network=algorithm.network_info,
-            counters={"updates": algorithm.updates},
+            counters=algorithm.counters(),
             rng=msgspec.to_builtins(self.rng.bit_generator.state),
             normalizer_count=algorithm.normalizer.count if algorithm.normalizer else 0.0,
             evaluation=self.evaluation,
@@ -200,8 +208,9 @@ class Trainer:
         self.algorithm.restore(
             checkpoint.policy_tensors(),
             checkpoint.optimizer_tensors(),
+            checkpoint.replay_tensors(),
             state.step,
-            state.counters["updates"],
+            state.counters,
             state.normalizer_count,
         )
         self.rng.bit_generator.state = state.rng

@@ -7,7 +7,7 @@ from paddleport.checkpoint import NetworkInfo
 from paddleport.spaces import Box, Discrete
 from train.distributions import distribution_for
 from train.engines import compiled
-from train.engines.base import Problem
+from train.engines.base import Optimizer, Problem
 from train.engines.compiled import CompiledEngine
 from train.engines.direct import DirectProgram, PublicProgram
 from train.engines.eager import EagerEngine
@@ -15,17 +15,18 @@ from train.losses import PPO_TERMS, ppo_loss
 from train.network import ActorCritic, initial_weights
 
 ROWS = 64
+ADAM, RMSPROP = Optimizer("adam", 1e-5), Optimizer("rmsprop", 1e-5)
 ACTIONS = {"discrete": Discrete(3), "box": Box(shape=(2,), dtype="float32", low=-1.0, high=1.0)}
 
 
-def problem(action_space):
+def problem(action_space, optimizer=ADAM):
     distribution = distribution_for(action_space)
     obs = Box(shape=(4,), dtype="float32", low=None, high=None)
     info = NetworkInfo(hidden_sizes=(32, 32), activation="tanh", normalize_obs=True)
     per_row = ("log_prob", "advantage", "value_target", "weight")
     return Problem(
         make_network=partial(ActorCritic, obs, action_space, info),
-        loss=partial(ppo_loss, distribution=distribution, value_coef=0.5, entropy_coef=0.01),
+        loss=lambda network, batch: ppo_loss(network.heads(batch["obs"]), batch, distribution, 0.5, 0.01),
         terms=PPO_TERMS,
         batch_shapes={
             "obs": ((ROWS, 4), "float32"),
@@ -33,8 +34,8 @@ def problem(action_space):
             "clip_range": ((1,), "float32"),
             **dict.fromkeys(per_row, ((ROWS,), "float32")),
         },
+        optimizer=optimizer,
         max_grad_norm=0.5,
-        adam_epsilon=1e-5,
     )
 
 
@@ -59,10 +60,11 @@ def started(engine, posed):
 
 
 # Both engines call the same CPU kernels in the same order, so they agree to the last bit on the machines seen;
-# 1e-5 relative leaves room for a build that fuses an operation in one of them, over 20 Adam steps.
+# 1e-5 relative leaves room for a build that fuses an operation in one of them, over 20 steps of the optimizer.
+@pytest.mark.parametrize("optimizer", [ADAM, RMSPROP], ids=lambda optimizer: optimizer.kind)
 @pytest.mark.parametrize("kind", ACTIONS)
-def test_the_engines_agree_over_twenty_updates(kind):
-    posed = problem(ACTIONS[kind])
+def test_the_engines_agree_over_twenty_updates(kind, optimizer):
+    posed = problem(ACTIONS[kind], optimizer)
     static, eager = started(CompiledEngine(posed), posed), started(EagerEngine(posed), posed)
     for batch in batches(ACTIONS[kind], 20):
         assert static.update(batch, 1e-3) == pytest.approx(eager.update(batch, 1e-3), rel=1e-5, abs=1e-6)
@@ -71,9 +73,10 @@ def test_the_engines_agree_over_twenty_updates(kind):
         assert value == pytest.approx(expected[name], rel=1e-5, abs=1e-6), name
 
 
+@pytest.mark.parametrize("optimizer", [ADAM, RMSPROP], ids=lambda optimizer: optimizer.kind)
 @pytest.mark.parametrize("make", [CompiledEngine, EagerEngine])
-def test_an_engine_continues_from_saved_state_bit_for_bit(make):
-    posed = problem(ACTIONS["discrete"])
+def test_an_engine_continues_from_saved_state_bit_for_bit(make, optimizer):
+    posed = problem(ACTIONS["discrete"], optimizer)
     through, early, late = (started(make(posed), posed) for _ in range(3))
     for index, batch in enumerate(batches(ACTIONS["discrete"], 8)):
         through.update(batch, 1e-3)
@@ -126,3 +129,17 @@ def test_the_learning_rate_is_the_one_of_each_update():
         assert all((engine.weights()[name] == value).all() for name, value in before.items())
         engine.update(second, 1e-2)
         assert any((engine.weights()[name] != value).any() for name, value in before.items())
+
+
+@pytest.mark.parametrize("make", [CompiledEngine, EagerEngine])
+def test_rmsprop_takes_the_step_computed_by_hand(make):
+    posed = problem(ACTIONS["discrete"], RMSPROP)
+    engine = started(make(posed), posed)
+    before = engine.weights()["policy_head.bias"]
+    batch = next(batches(ACTIONS["discrete"], 1))
+    engine.update(batch, 1e-3)
+    # From mean square 0: v = 0.01 g², step = lr · g / sqrt(v + ε).
+    mean_square = engine.optimizer_state()["policy_head.bias/mean_square"]
+    gradient = np.sqrt(mean_square / 0.01)
+    step = np.abs(engine.weights()["policy_head.bias"] - before)
+    assert step == pytest.approx(1e-3 * gradient / np.sqrt(mean_square + 1e-5), rel=1e-3)

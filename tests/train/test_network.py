@@ -4,9 +4,9 @@ import pytest
 from paddleport.checkpoint import NetworkInfo
 from paddleport.errors import ArtifactError, UsageError
 from paddleport.spaces import Box, Discrete
-from train.acting import Actor
+from train.acting import Actor, QActor
 from train.distributions import distribution_for
-from train.network import PolicyNetwork, initial_weights, load_arrays, run_network, state_arrays
+from train.network import PolicyNetwork, QPolicyNetwork, initial_weights, load_arrays, run_network, state_arrays
 from train.normalizer import RunningNormalizer
 
 OBS = Box(shape=(3,), dtype="float32", low=None, high=None)
@@ -85,3 +85,32 @@ def test_weights_of_another_network_are_refused_by_name():
 def test_a_space_without_a_network_is_refused(obs, action):
     with pytest.raises(UsageError, match="expected"):
         PolicyNetwork(obs, action, NetworkInfo(hidden_sizes=(4,), activation="tanh", normalize_obs=False))
+
+
+@pytest.mark.parametrize("dueling", [False, True])
+def test_q_values_in_numpy_equal_the_network_and_the_best_one_acts(dueling):
+    info = NetworkInfo(hidden_sizes=(16, 8), activation="relu", normalize_obs=False, kind="q_values", dueling=dueling)
+    made = QPolicyNetwork(OBS, Discrete(4, start=2), info)
+    load_arrays(made, initial_weights(made, np.random.default_rng(3)))
+    obs = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
+    actor = QActor(info)
+    actor.load(state_arrays(made))
+    outputs = run_network(made, obs)
+    assert actor.q_values(obs) == pytest.approx(outputs["q_values"], abs=1e-5)
+    assert (outputs["action"] == outputs["q_values"].argmax(axis=1) + 2).all()
+
+
+def test_dueling_q_values_average_to_the_state_value():
+    info = NetworkInfo(hidden_sizes=(8,), activation="relu", normalize_obs=False, kind="q_values", dueling=True)
+    made = QPolicyNetwork(OBS, Discrete(4), info)
+    weights = initial_weights(made, np.random.default_rng(3)) | {"state_head.bias": np.array([5.0], np.float32)}
+    weights["state_head.weight"] = np.zeros_like(weights["state_head.weight"])
+    load_arrays(made, weights)
+    q_values = run_network(made, np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32))["q_values"]
+    assert q_values.mean(axis=1) == pytest.approx(np.full(9, 5.0), abs=1e-5)
+
+
+def test_q_values_of_a_box_action_space_are_refused():
+    info = NetworkInfo(hidden_sizes=(8,), activation="relu", normalize_obs=False, kind="q_values")
+    with pytest.raises(UsageError, match="Discrete"):
+        QPolicyNetwork(OBS, ACTIONS["box"], info)

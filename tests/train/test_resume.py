@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from paddleport.checkpoint import OPTIMIZER, POLICY, STATE, Run, step_name
+from paddleport.checkpoint import OPTIMIZER, POLICY, REPLAY, STATE, Run, step_name
 from train.command import parse
 from train.command import run as train
 
@@ -17,8 +17,15 @@ LAUNCH = [sys.executable, "-m", "paddleport"]
 TRAIN = [
     *LAUNCH,
     *("train", "--env", "CartPole-v1", "--seed", "5"),
-    *("--total-steps", str(TOTAL), "--checkpoint-every", "500", "--evaluation-episodes", "1", "--epochs", "4"),
+    *("--total-steps", str(TOTAL), "--checkpoint-every", "500", "--evaluation-episodes", "1"),
 ]
+DQN = ("--algo", "dqn", "--learning-starts", "200", "--train-every", "8", "--gradient-steps", "2", "--num-envs", "2")
+SETTINGS = {
+    "ppo": ("--algo", "ppo", "--epochs", "4"),
+    "a2c": ("--algo", "a2c"),
+    "dqn": (*DQN, "--n-steps", "3", "--dueling"),
+    "dqn, prioritised, past the ring's wrap": (*DQN, "--prioritized", "--replay-capacity", "900"),
+}
 
 
 def command(folder, engine, *more):
@@ -50,23 +57,25 @@ def kill_at(folder, engine, step, number=signal.SIGKILL, *more):
 
 def final_bytes(folder):
     path = Run(folder).checkpoint("last").path
-    return [(path / name).read_bytes() for name in (POLICY, OPTIMIZER)]
+    return {name: (path / name).read_bytes() for name in (POLICY, OPTIMIZER, REPLAY) if (path / name).is_file()}
 
 
 @pytest.fixture(scope="module", params=["compiled", "eager"])
 def uninterrupted(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("through") / "run"
-    run_through(folder, request.param)
+    run_through(folder, request.param, *SETTINGS["ppo"])
     return request.param, folder
 
 
-def test_a_run_killed_at_random_moments_ends_with_the_same_weights_bit_for_bit(uninterrupted, tmp_path):
-    engine, through = uninterrupted
-    folder = tmp_path / "run"
+@pytest.mark.parametrize("engine", ["compiled", "eager"])
+@pytest.mark.parametrize("algorithm", SETTINGS)
+def test_a_run_killed_at_random_moments_ends_with_the_same_weights_bit_for_bit(algorithm, engine, tmp_path):
+    through, folder, settings = tmp_path / "through", tmp_path / "run", SETTINGS[algorithm]
+    run_through(through, engine, *settings)
     moments = sorted(random.randrange(1, TOTAL) for _ in range(2))
     for moment in moments:
-        kill_at(folder, engine, moment)
-    run_through(folder, engine, "--resume")
+        kill_at(folder, engine, moment, signal.SIGKILL, *settings)
+    run_through(folder, engine, "--resume", *settings)
     assert final_bytes(folder) == final_bytes(through), f"killed at {moments}"
     assert Run(folder).steps() == Run(through).steps()
 
@@ -74,7 +83,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_weights_bit_for_bit(u
 def test_metrics_of_a_resumed_run_are_those_of_one_that_ran_through(uninterrupted, tmp_path):
     engine, through = uninterrupted
     folder = tmp_path / "run"
-    kill_at(folder, engine, 1200)
+    kill_at(folder, engine, 1200, signal.SIGKILL, *SETTINGS["ppo"])
     run_through(folder, engine, "--resume")
 
     def rows(run):

@@ -4,41 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import paddle
 
 from paddleport.spaces import Array
-from train.network import ActorCritic
 
 Batch: TypeAlias = Mapping[str, Array]
-Loss: TypeAlias = Callable[[dict[str, paddle.Tensor], dict[str, paddle.Tensor]], dict[str, paddle.Tensor]]
-"""(network outputs, batch) → named scalars, of which `loss` is minimised."""
+Loss: TypeAlias = Callable[[Any, dict[str, paddle.Tensor]], dict[str, paddle.Tensor]]
+"""(network, batch) → named scalars, of which `loss` is minimised, and arrays [batch]."""
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """Which optimizer, and how it is set; the learning rate comes with each update."""
+
+    kind: Literal["adam", "rmsprop"]
+    epsilon: float
+    decay: float = 0.99
+    """RMSProp's, of its mean square."""
 
 
 @dataclass(frozen=True)
 class Problem:
     """What an engine minimises."""
 
-    make_network: Callable[[], ActorCritic]
+    make_network: Callable[[], paddle.nn.Layer]
     loss: Loss
     terms: tuple[str, ...]
-    """Names of what the loss returns, in the order in which they are reported."""
+    """Names of the scalars that are reported, in order."""
     batch_shapes: Mapping[str, tuple[tuple[int, ...], str]]
     """Shape and type of each array in a batch; `obs` holds the normalised observations."""
+    optimizer: Optimizer
     max_grad_norm: float
-    adam_epsilon: float
+    row_terms: tuple[str, ...] = ()
+    """Names of arrays [batch] that are reported behind the scalars."""
 
 
-ADAM = ("moment1", "moment2", "beta1_pow_acc", "beta2_pow_acc")
-"""Adam's accumulators, as Paddle names them."""
+ACCUMULATORS = {
+    "adam": ("moment1", "moment2", "beta1_pow_acc", "beta2_pow_acc"),
+    "rmsprop": ("momentum", "mean_square", "mean_grad"),
+}
+"""What each optimizer remembers of a parameter, as Paddle names it."""
 
 
 class Engine(Protocol):
     """Runs updates; holds the weights and the optimizer's state. Names are structural paths."""
 
     def update(self, batch: Batch, learning_rate: float) -> Array:
-        """One gradient step with Adam and clipping by the global norm; returns the problem's terms, float32."""
+        """One gradient step, clipped by the global norm; returns the terms, then the row terms, float32 [n]."""
         ...
 
     def weights(self) -> dict[str, Array]:
@@ -58,24 +72,36 @@ class Engine(Protocol):
         ...
 
 
-def make_optimizer(problem: Problem, network: ActorCritic) -> paddle.optimizer.Optimizer:
-    """Adam with clipping by the global norm; the learning rate is set at each update."""
-    return paddle.optimizer.Adam(
-        learning_rate=0.0,
-        epsilon=problem.adam_epsilon,
-        grad_clip=paddle.nn.ClipGradByGlobalNorm(problem.max_grad_norm),
-        parameters=network.parameters(),
-    )
+def make_optimizer(problem: Problem, network: paddle.nn.Layer) -> paddle.optimizer.Optimizer:
+    """The problem's optimizer with clipping by the global norm; the learning rate is set at each update."""
+    chosen = problem.optimizer
+    common: dict[str, Any] = {
+        "learning_rate": 0.0,
+        "epsilon": chosen.epsilon,
+        "grad_clip": paddle.nn.ClipGradByGlobalNorm(problem.max_grad_norm),
+        "parameters": [parameter for parameter in network.parameters() if not parameter.stop_gradient],
+    }
+    if chosen.kind == "rmsprop":
+        return paddle.optimizer.RMSProp(rho=chosen.decay, **common)
+    return paddle.optimizer.Adam(**common)
 
 
-def accumulator_names(existing: Collection[str], parameters: Mapping[str, str]) -> dict[str, str]:
+def report(problem: Problem, terms: dict[str, paddle.Tensor]) -> paddle.Tensor:
+    """What an update returns: the scalars, then the arrays, in one vector."""
+    scalars = paddle.stack([terms[name].detach() for name in problem.terms])
+    return paddle.concat([scalars, *(terms[name].detach() for name in problem.row_terms)])
+
+
+def accumulator_names(problem: Problem, existing: Collection[str], parameters: Mapping[str, str]) -> dict[str, str]:
     """`<structural path>/<accumulator>` → Paddle's name of it, for those that exist.
 
     Paddle's own names shift with the order of creation, so saved state goes by structural path.
 
     Args:
+        problem: names the optimizer.
         existing: the keys of the optimizer's `state_dict`.
         parameters: structural path → Paddle's name.
     """
-    named = {f"{path}/{kind}": f"{name}_{kind}_0" for path, name in parameters.items() for kind in ADAM}
+    kinds = ACCUMULATORS[problem.optimizer.kind]
+    named = {f"{path}/{kind}": f"{name}_{kind}_0" for path, name in parameters.items() for kind in kinds}
     return {key: name for key, name in named.items() if name in existing}

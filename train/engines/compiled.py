@@ -1,4 +1,4 @@
-"""The compiled engine: loss, backward, clipping and Adam in one static program of fixed shapes."""
+"""The compiled engine: loss, backward, clipping and the optimizer's step in one static program of fixed shapes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import paddle
 
 from paddleport.spaces import Array
-from train.engines.base import Batch, Problem, accumulator_names, make_optimizer
+from train.engines.base import Batch, Problem, accumulator_names, make_optimizer, report
 from train.engines.direct import learning_rate_name, make_program, static_mode
 
 
@@ -28,21 +28,21 @@ class CompiledEngine:
         with static_mode(), paddle.static.program_guard(main, startup), paddle.utils.unique_name.guard():
             network = problem.make_network()
             batch = {name: paddle.static.data(name, list(shape), kind) for name, (shape, kind) in _shapes(problem)}
-            terms = problem.loss(network.heads(batch["obs"]), batch)
+            terms = problem.loss(network, batch)
             optimizer = make_optimizer(problem, network)
             optimizer.minimize(terms["loss"])
-            reported = paddle.stack([terms[name] for name in problem.terms])
+            reported = report(problem, terms)
             self._rate_name = learning_rate_name(optimizer)
             executor = paddle.static.Executor(self._place)
             with paddle.static.scope_guard(self._scope):
                 executor.run(startup)
         self._parameters = {path: parameter.name for path, parameter in network.named_parameters()}
-        self._accumulators = accumulator_names(optimizer.state_dict(), self._parameters)
+        self._accumulators = accumulator_names(problem, optimizer.state_dict(), self._parameters)
         example = {name: np.zeros(shape, kind) for name, (shape, kind) in _shapes(problem)}
         self._program = make_program(executor, main, self._scope, reported, example)
 
     def update(self, batch: Batch, learning_rate: float) -> Array:
-        """One gradient step; returns the problem's terms."""
+        """One gradient step; returns the problem's terms and row terms."""
         rate = self._tensor(self._rate_name)
         rate.set(np.full(rate.shape(), learning_rate, dtype=np.float32), self._place)
         return self._program.run(batch)

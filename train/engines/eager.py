@@ -8,7 +8,7 @@ import numpy as np
 import paddle
 
 from paddleport.spaces import Array
-from train.engines.base import ADAM, Batch, Problem, accumulator_names, make_optimizer
+from train.engines.base import ACCUMULATORS, Batch, Problem, accumulator_names, make_optimizer, report
 
 
 class EagerEngine:
@@ -26,14 +26,14 @@ class EagerEngine:
         self._names = {path: parameter.name for path, parameter in self._parameters.items()}
 
     def update(self, batch: Batch, learning_rate: float) -> Array:
-        """One gradient step; returns the problem's terms."""
+        """One gradient step; returns the problem's terms and row terms."""
         tensors = {name: paddle.to_tensor(array) for name, array in batch.items()}
-        terms = self._problem.loss(self._network.heads(tensors["obs"]), tensors)
+        terms = self._problem.loss(self._network, tensors)
         terms["loss"].backward()
         self._optimizer.set_lr(learning_rate)
         self._optimizer.step()
         self._optimizer.clear_grad()
-        return np.asarray(paddle.stack([terms[name].detach() for name in self._problem.terms]).numpy())
+        return np.asarray(report(self._problem, terms).numpy())
 
     def weights(self) -> dict[str, Array]:
         """Copies of the parameters by structural path."""
@@ -47,15 +47,19 @@ class EagerEngine:
     def optimizer_state(self) -> dict[str, Array]:
         """Copies of the accumulators; there are none before the first update."""
         state = self._optimizer.state_dict()
-        return {key: np.array(state[name].numpy()) for key, name in accumulator_names(state, self._names).items()}
+        return {
+            key: np.array(state[name].numpy())
+            for key, name in accumulator_names(self._problem, state, self._names).items()
+        }
 
     def load_optimizer_state(self, state: Mapping[str, Array]) -> None:
-        """Set the accumulators; those that Adam has not made yet are taken up when it makes them."""
-        named = {self._names[path]: path for path in self._parameters}
+        """Set the accumulators; those that the optimizer has not made yet are taken up when it makes them."""
+        kinds = ACCUMULATORS[self._problem.optimizer.kind]
         self._optimizer.set_state_dict(
             {
                 f"{name}_{kind}_0": paddle.to_tensor(state[f"{path}/{kind}"])
-                for name, path in named.items()
-                for kind in ADAM
+                for path, name in self._names.items()
+                for kind in kinds
+                if f"{path}/{kind}" in state
             }
         )
