@@ -64,6 +64,8 @@ def _elements(space: Box) -> list[tuple[str, ...]]:
 
 
 def _action_rule(manifest: Manifest) -> str:
+    if "q_values" in {output.name for output in manifest.outputs}:
+        return "The action is the one with the largest of `q_values`; there is no distribution to sample from."
     if manifest.action_transform.kind == "argmax":
         return "The action is the one with the largest of `logits`; sample from their softmax to act at random."
     return (

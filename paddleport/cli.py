@@ -14,9 +14,11 @@ import io
 import os
 import signal
 import sys
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import NoReturn
 
 from paddleport import __version__
@@ -51,12 +53,20 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     name, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     put_current_folder_last()
+    _prepare_streams()
+    with _termination_raises():
+        try:
+            return _run_with_streams(name, rest)
+        except KeyboardInterrupt as stop:  # before a command could take it
+            return _failed(*_stopped(stop), None)
+
+
+def _run_with_streams(name: str, argv: list[str]) -> int:
     from paddleport import options  # only now: what it imports could be shadowed by the user's folder
 
-    _prepare_stdout()
-    with options.only_json_on_stdout("--json" in rest) as stream:
+    with options.only_json_on_stdout("--json" in argv) as stream:
         try:
-            code = _run(name, rest, stream)
+            code = _run(name, argv, stream)
             sys.stdout.flush()
         except PaddleportError as error:
             return _failed(str(error), error.exit_code, stream)
@@ -65,9 +75,31 @@ def main(argv: list[str] | None = None) -> int:
             return 1
         except OSError as error:
             return _failed(str(PaddleportError(error.strerror or str(error), got=error.filename)), 1, stream)
-        except KeyboardInterrupt:
-            return _failed("Interrupted.", 128 + signal.SIGINT, stream)
+        except KeyboardInterrupt as stop:
+            return _failed(*_stopped(stop), stream)
         return code
+
+
+@contextlib.contextmanager
+def _termination_raises() -> Iterator[None]:
+    """Within the block SIGTERM ends a command as Ctrl-C does, cleaning up; commands that know better set their own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _stopped(stop: KeyboardInterrupt) -> tuple[str, int]:
+    """What to say and the exit code, after SIGINT, or after SIGTERM by `_terminate`."""
+    return ("Terminated.", 128 + signal.SIGTERM) if stop.args else ("Interrupted.", 128 + signal.SIGINT)
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt(number)
 
 
 def _run(name: str, argv: list[str], stream: io.FileIO | None) -> int:
@@ -120,11 +152,18 @@ def _write_json(value: object, stream: io.FileIO) -> None:
         rest = rest[stream.write(rest) :]
 
 
-def _prepare_stdout() -> None:
-    if sys.stdout is None:  # whoever started us closed it
-        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - it stays open, as stdout does
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that has no "±" shows "?"
+def _prepare_streams() -> None:
+    """Whoever started us may have closed a standard stream, or have given us one that cannot write "±"."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it takes the lowest free number: this one
+    sys.stdout = sys.stdout or os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", encoding="utf-8", closefd=False)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _forget_stdout() -> None:

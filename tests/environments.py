@@ -71,7 +71,44 @@ class Target(gymnasium.Env):
         return np.zeros(1, np.float32), -float(distance), True, False, {}
 
 
+class Sloppy(Counter):
+    """Shows its observations as lists, or in another float than its space's."""
+
+    def __init__(self, form):
+        super().__init__(length=20)
+        self.form = form
+
+    def _obs(self):
+        return self.form(super()._obs())
+
+
+class Breaking(Counter):
+    """Fails where it is told to."""
+
+    def __init__(self, where):
+        if where == "init":
+            raise RuntimeError("no sensor here")
+        super().__init__(length=20)
+        self.where = where
+
+    def reset(self, *, seed=None, options=None):
+        if self.where == "reset":
+            raise RuntimeError("no sensor here")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        if self.where == "step":
+            raise RuntimeError("no sensor here")
+        return super().step(action)
+
+    def _obs(self):
+        return np.zeros(3, np.float32) if self.where == "shape" else super()._obs()
+
+
 for name, entry, keywords in (
+    ("Lists-v0", Sloppy, {"form": list}),
+    ("Doubles-v0", Sloppy, {"form": lambda obs: obs.astype(np.float64)}),
+    *((f"Breaks-{where}-v0", Breaking, {"where": where}) for where in ("init", "reset", "step", "shape")),
     ("Terminates-v0", Counter, {"end": "terminated"}),
     ("Truncates-v0", Counter, {"end": "truncated"}),
     ("Forever-v0", Counter, {"end": "truncated", "length": 100}),

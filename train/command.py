@@ -31,10 +31,10 @@ def parse(argv: Sequence[str]) -> TrainConfig[AlgorithmConfig]:
     Raises:
         UsageError: an unknown algorithm, or an option that differs from the run to resume.
     """
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--algo", default="ppo")
-    first.add_argument("--env", default=RunOptions.env)
-    first.add_argument("--run-dir", "--run_dir", default="")
+    first = argparse.ArgumentParser(prog="paddleport train", add_help=False, allow_abbrev=False)
+    first.add_argument("--algo", nargs="?", default="ppo", const="")
+    first.add_argument("--env", nargs="?", default=RunOptions.env, const=RunOptions.env)
+    first.add_argument("--run-dir", "--run_dir", nargs="?", default="", const="")
     first.add_argument("--resume", action="store_true")
     known, _ = first.parse_known_args(list(argv))
     algorithm = configuration.preset(known.algo, known.env)
@@ -67,7 +67,8 @@ def show(training: Training) -> None:
     quality = f"{played.mean:.1f} ± {played.std:.1f} over {played.episodes} episodes" if played else "not evaluated"
     state = "finished" if training.finished else "stopped"
     console.print(f"{training.algorithm} on {training.environment}: {state} at step {training.step}, {quality}")
-    console.print(f"Next: paddleport evaluate {training.run_dir}", soft_wrap=True)
+    following = f"evaluate {training.run_dir}" if played else f"train --run-dir {training.run_dir} --resume"
+    console.print(f"Next: paddleport {following}", soft_wrap=True)
 
 
 def _saved(run_dir: str) -> TrainConfig[AlgorithmConfig] | None:
@@ -80,8 +81,7 @@ def _saved(run_dir: str) -> TrainConfig[AlgorithmConfig] | None:
 
 
 def _refuse_changes(saved: TrainConfig[AlgorithmConfig], chosen: TrainConfig[AlgorithmConfig]) -> None:
-    before, after = configuration.to_mapping(saved), configuration.to_mapping(chosen)
-    changed = [f"{key} {before[key]!r} → {after[key]!r}" for key in before if before[key] != after.get(key)]
+    changed = configuration.differences(configuration.to_mapping(saved), configuration.to_mapping(chosen))
     if changed:
         raise UsageError(
             "A resumed run continues exactly, with the options it was started with",

@@ -218,7 +218,7 @@ def from_mapping(kind: type[T], values: Mapping[str, Any], source: str) -> T:
         UsageError: an unknown key or a value of the wrong type; the message names `source`.
     """
     known = [entry.name for entry in dataclasses.fields(kind)]  # type: ignore[arg-type]
-    for key in values:
+    for key in map(str, values):
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
             todo = f"Did you mean {near[0]!r}?" if near else f"Known keys: {', '.join(known)}"
@@ -232,8 +232,15 @@ def from_mapping(kind: type[T], values: Mapping[str, Any], source: str) -> T:
 def to_mapping(config: TrainConfig[AlgorithmConfig]) -> dict[str, Any]:
     """The run's configuration as one flat mapping of plain values."""
     flat = {**dataclasses.asdict(config.run), **dataclasses.asdict(config.algorithm)}
-    plain: dict[str, Any] = msgspec.to_builtins({key: value for key, value in flat.items() if key not in NOT_SAVED})
+    kept = {key: value for key, value in flat.items() if key not in NOT_SAVED}
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(kept))  # as a checkpoint's state.json gives it back
     return plain
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """The options that differ between two runs, each as `name old → new`."""
+    keys = [*before, *(key for key in after if key not in before)]
+    return [f"{key} {before.get(key)!r} → {after.get(key)!r}" for key in keys if before.get(key) != after.get(key)]
 
 
 def save(config: TrainConfig[AlgorithmConfig], run_id: str, path: Path) -> None:
@@ -251,9 +258,9 @@ def load(path: Path) -> tuple[TrainConfig[AlgorithmConfig], str]:
     """
     try:
         values = yaml.safe_load(read_bytes(path, _LIMIT))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # a date that does not exist is a plain ValueError
         raise ArtifactError(f"{path} is damaged", got=" ".join(str(error).split())) from error
-    if not isinstance(values, dict) or values.get("algo") not in ALGORITHMS:
+    if not isinstance(values, dict) or not isinstance(values.get("algo"), str) or values["algo"] not in ALGORITHMS:
         raise ArtifactError(f"{path} is damaged", expected="a mapping that names a known algo")
     run_id = str(values.pop("run_id", ""))
     kind = ALGORITHMS[values["algo"]]

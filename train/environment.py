@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import traceback
 from typing import Any
 
 import gymnasium
@@ -10,7 +11,7 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from paddleport.errors import UsageError
+from paddleport.errors import TrainingError, UsageError
 from paddleport.manifest import EnvironmentInfo
 from paddleport.spaces import Discrete, Space, box
 
@@ -22,7 +23,7 @@ def make_environment(env_id: str) -> gymnasium.Env[Any, Any]:
         UsageError: nobody registered it, or it cannot be made.
     """
     try:
-        return gymnasium.make(env_id)
+        return Guarded(gymnasium.make(env_id), env_id)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         near = difflib.get_close_matches(env_id, list(gymnasium.registry), n=3, cutoff=0.5)
         hint = f"Did you mean {' or '.join(near)}?" if near else None
@@ -31,8 +32,67 @@ def make_environment(env_id: str) -> gymnasium.Env[Any, Any]:
             "Cannot make this environment",
             expected="the id of a registered Gymnasium environment, or module:id",
             got=f"{env_id!r} ({reason})",
-            todo=hint.rstrip("?") + "?" if hint else None,
+            todo=hint,
         ) from error
+    except Exception as error:  # the module or the environment is the user's, and may raise anything
+        raise UsageError(f"The environment {env_id!r} cannot be made", got=_what_was_raised(error)) from error
+
+
+class Guarded(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment whose faults become messages, and whose observations have their space's own type and shape.
+
+    Args:
+        env: the environment.
+        env_id: what to call it in messages.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], env_id: str) -> None:
+        super().__init__(env)
+        self._name = env_id
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset; TrainingError where the environment fails."""
+        try:
+            obs, info = self.env.reset(seed=seed, options=options)
+        except Exception as error:  # as above
+            raise self._failed("reset", error) from error
+        return self._in_space(obs), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:  # noqa: ANN401 - any environment's
+        """Step; TrainingError where the environment fails."""
+        try:
+            obs, reward, terminated, truncated, info = self.env.step(action)
+        except Exception as error:  # as above
+            raise self._failed("step", error) from error
+        return self._in_space(obs), reward, terminated, truncated, info
+
+    def _in_space(self, obs: Any) -> Any:  # noqa: ANN401
+        space = self.env.observation_space
+        if not isinstance(space, gym_spaces.Box):
+            return obs
+        try:
+            array = np.asarray(obs, dtype=space.dtype)
+        except (TypeError, ValueError) as error:
+            raise self._strange(space, type(obs).__name__) from error
+        if array.shape != space.shape:
+            raise self._strange(space, f"shape {list(array.shape)}")
+        return array
+
+    def _strange(self, space: gym_spaces.Box, got: str) -> TrainingError:
+        return TrainingError(
+            f"The environment {self._name!r} showed an observation that is not of its observation space",
+            expected=f"numbers of type {space.dtype} and shape {list(space.shape)}",
+            got=got,
+        )
+
+    def _failed(self, where: str, error: Exception) -> TrainingError:
+        return TrainingError(f"The environment {self._name!r} failed in {where}", got=_what_was_raised(error))
+
+
+def _what_was_raised(error: Exception) -> str:
+    """An exception in one line, with the place in the user's code that raised it."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {' '.join(str(error).split())} ({place.filename}:{place.lineno})"
 
 
 def make_vector(env_id: str, num_envs: int) -> SyncVectorEnv:
@@ -41,8 +101,7 @@ def make_vector(env_id: str, num_envs: int) -> SyncVectorEnv:
     After an episode's end the next step ignores its action and returns the first observation of a new episode: that
     row is no transition (Gymnasium 1.x, `AutoresetMode.NEXT_STEP`).
     """
-    make_environment(env_id).close()  # its error message is better than a vector's
-    makers = [lambda: gymnasium.make(env_id) for _ in range(num_envs)]
+    makers = [lambda: make_environment(env_id) for _ in range(num_envs)]
     return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.NEXT_STEP)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 import tyro
@@ -18,8 +18,11 @@ from paddleport.errors import ArtifactError, UsageError
 from paddleport.manifest import MANIFEST, ReturnStatistics
 from paddleport.options import Flag
 from paddleport.progress import stage
+from paddleport.spaces import Space, describe
+from train.environment import describe_environment
 from train.episodes import BatchPolicy, play
 
+Spaces: TypeAlias = tuple[Space, Space]
 _DESCRIPTION = """Play whole episodes with the deterministic policy of a run directory or of a bundle.
 
 Episode k is seeded with seed + k, so that two policies with the same --seed meet the same episodes."""
@@ -74,8 +77,10 @@ def run(chosen: Options) -> Evaluation:
     if chosen.episodes < 1 or chosen.seed < 0:
         option, value = ("episodes", chosen.episodes) if chosen.episodes < 1 else ("seed", chosen.seed)
         raise UsageError(f"--{option} is out of range", expected="1 or more" if value < 1 else "0 or more", got=value)
-    policy, environment, label = _load(chosen)
-    environment = chosen.env or environment
+    policy, environment, label, spaces = _load(chosen)
+    if chosen.env:
+        environment = chosen.env
+        _check_spaces(environment, spaces)
     with stage(f"{environment}, {label}", chosen.episodes) as advance:
         played = play(policy, environment, chosen.episodes, chosen.seed, on_episode=advance)
     statistics: ReturnStatistics = played.statistics
@@ -91,8 +96,17 @@ def show(evaluation: Evaluation) -> None:
     )
 
 
-def _load(chosen: Options) -> tuple[BatchPolicy, str, str]:
-    """The policy, the environment it was trained in, and a label for it."""
+def _check_spaces(environment: str, spaces: Spaces) -> None:
+    _, *found = describe_environment(environment)
+    for what, expected, got in zip(("observations", "actions"), spaces, found, strict=True):
+        if (type(expected), expected.shape) != (type(got), got.shape):
+            raise UsageError(
+                f"The policy does not fit {environment}: other {what}", expected=describe(expected), got=describe(got)
+            )
+
+
+def _load(chosen: Options) -> tuple[BatchPolicy, str, str, Spaces]:
+    """The policy, the environment it was trained in, a label for it, and its spaces."""
     path = Path(chosen.path)
     if (path / "config.yaml").is_file():
         if chosen.precision not in (None, "float32"):
@@ -109,7 +123,7 @@ def _load(chosen: Options) -> tuple[BatchPolicy, str, str]:
     return _load_bundle(path, chosen.precision or "float32")
 
 
-def _load_run(path: Path, which: str | None) -> tuple[BatchPolicy, str, str]:
+def _load_run(path: Path, which: str | None) -> tuple[BatchPolicy, str, str, Spaces]:
     checkpoint = Run(path).checkpoint(which)
     from train.runtime import load_paddle  # only for a run: a bundle plays without Paddle
 
@@ -117,13 +131,15 @@ def _load_run(path: Path, which: str | None) -> tuple[BatchPolicy, str, str]:
     from train.network import network_of, run_network
 
     network = network_of(checkpoint)
-    environment = checkpoint.state.environment.id
-    return (lambda obs: run_network(network, obs)["action"]), environment, str(checkpoint.path)
+    state = checkpoint.state
+    spaces = state.observation_space, state.action_space
+    return (lambda obs: run_network(network, obs)["action"]), state.environment.id, str(checkpoint.path), spaces
 
 
-def _load_bundle(path: Path, precision: str) -> tuple[BatchPolicy, str, str]:
+def _load_bundle(path: Path, precision: str) -> tuple[BatchPolicy, str, str, Spaces]:
     from paddleport.policy import Policy
 
     policy = Policy.load(path, precision=precision)
-    label = f"{policy.manifest.name} version {policy.manifest.version} {precision}"
-    return policy.act_batch, policy.manifest.environment.id, label
+    manifest = policy.manifest
+    label = f"{manifest.name} version {manifest.version} {precision}"
+    return policy.act_batch, manifest.environment.id, label, (manifest.observation_space, manifest.action_space)

@@ -181,10 +181,14 @@ class QPolicyNetwork(QNetwork, _WithNormalizer):
         super().__init__(observation_space, action_space, info)
         self._add_normalizer(observation_space)
 
+    def action(self, outputs: dict[str, paddle.Tensor]) -> paddle.Tensor:
+        """The greedy action, int64 [batch]."""
+        return _best(outputs["q_values"], self.action_space)
+
     def forward(self, obs: paddle.Tensor) -> tuple[paddle.Tensor, ...]:
         """Raw observations → `output_names`, in order."""
-        q_values = self.heads(self.normalize(obs))["q_values"]
-        return _best(q_values, self.action_space), q_values
+        outputs = self.heads(self.normalize(obs))
+        return self.action(outputs), outputs["q_values"]
 
 
 def policy_network(observation_space: Space, action_space: Space, info: NetworkInfo) -> Any:  # noqa: ANN401 - of either kind
@@ -203,9 +207,18 @@ def affine_bounds(space: Box) -> dict[str, Array]:
     """Constants, float32 [size], of the affine map from [-1, 1] to the bounds.
 
     A dimension without two finite bounds is not scaled: `mean_low` and `mean_high` are then the largest floats.
+
+    Raises:
+        UsageError: two bounds are further apart than float32 can say.
     """
     low, high = (bound.reshape(-1) for bound in space.bounds())
     both = np.isfinite(low) & np.isfinite(high)
+    if (np.abs(np.where(both, high - low, 0.0)) > _FLOAT32_MAX).any():
+        raise UsageError(
+            "This action space is wider than float32 reaches",
+            expected=f"bounds that are at most {_FLOAT32_MAX:.3g} apart, or infinite",
+            got=describe(space),
+        )
     span = np.where(both, high, 0.0) - np.where(both, low, 0.0)
     middle = np.where(both, high, 0.0) + np.where(both, low, 0.0)
     constants = {
@@ -213,10 +226,17 @@ def affine_bounds(space: Box) -> dict[str, Array]:
         "mean_high": np.where(both, 1.0, _FLOAT32_MAX),
         "action_scale": np.where(both, span / 2, 1.0),
         "action_offset": middle / 2,
-        "action_low": np.maximum(low, -_FLOAT32_MAX),
-        "action_high": np.minimum(high, _FLOAT32_MAX),
     }
-    return {name: values.astype(np.float32) for name, values in constants.items()}
+    rounded = {name: values.astype(np.float32) for name, values in constants.items()}
+    return rounded | {"action_low": _inside(low, np.inf), "action_high": _inside(high, -np.inf)}
+
+
+def _inside(bounds: Array, inwards: float) -> Array:
+    """Bounds, float64 [size], as the nearest float32 that are not outside them."""
+    nearest = np.clip(bounds, -_FLOAT32_MAX, _FLOAT32_MAX).astype(np.float32)
+    outside = nearest < bounds if inwards > 0 else nearest > bounds
+    outside &= np.isfinite(bounds)
+    return np.where(outside, np.nextafter(nearest, np.float32(inwards)), nearest).astype(np.float32)
 
 
 def initial_weights(network: nn.Layer, rng: np.random.Generator) -> dict[str, Array]:

@@ -160,6 +160,6 @@ def _lines_until(path: Path, step: int) -> list[bytes]:
             row = msgspec.json.decode(line)
         except msgspec.DecodeError:
             continue
-        if isinstance(row, dict) and row.get("step", step + 1) <= step:
+        if isinstance(row, dict) and isinstance(row.get("step"), int) and row["step"] <= step:
             kept.append(line)
     return kept

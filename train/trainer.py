@@ -199,6 +199,13 @@ class Trainer:
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.state
+        differing = configuration.differences(state.config, configuration.to_mapping(self.config))
+        if differing:
+            raise ArtifactError(
+                f"{self.folder / configuration.CONFIG} is not what {checkpoint.path} was trained with",
+                got=", ".join(differing),
+                todo="Put the old values back, or train in another --run-dir",
+            )
         if (state.observation_space, state.action_space) != (self.observation_space, self.action_space):
             raise ArtifactError(
                 f"The environment {self.config.run.env} is not the one that {checkpoint.path} was trained in",
@@ -249,10 +256,23 @@ def newest_whole(run: Run) -> Checkpoint | None:
             print(f"paddleport: {error} Going back to the checkpoint before it.", file=sys.stderr)
             continue
         point(run.path, "last", step)
+        _point_at_best(run, checkpoint)
         return checkpoint
     if steps:
         raise ArtifactError(f"Every checkpoint in {run.path} is damaged", todo="Train again in another --run-dir")
     return None
+
+
+def _point_at_best(run: Run, newest: Checkpoint) -> None:
+    """Point `best` where a run that was killed between a checkpoint and its pointer would have pointed."""
+    for step in reversed([step for step in run.steps() if step <= newest.state.step]):
+        try:
+            state = Checkpoint.open(run.checkpoints / step_name(step)).state
+        except ArtifactError:
+            continue
+        if state.evaluation is not None and state.evaluation.mean == newest.state.best_mean_return:
+            point(run.path, "best", step)
+            return
 
 
 class StopRequest:

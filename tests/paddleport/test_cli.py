@@ -233,3 +233,18 @@ def test_a_folder_that_was_deleted_is_a_place_to_work_from(tmp_path, published):
 def test_a_closed_stdout_is_no_traceback():
     done = subprocess.run(["sh", "-c", f"{_SCRIPT} --version >&-"], capture_output=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-", "0<&- 1>&- 2>&-"])
+def test_a_closed_standard_stream_changes_no_exit_code(published, closed):
+    shell = f"exec {sys.executable} -m paddleport inspect {published} --json {closed}"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_sigterm_before_a_command_could_take_it_is_one_line(tmp_path):
+    program = "import os, signal, sys; from paddleport import cli; cli._run = lambda *_: os.kill(os.getpid(), 15); "
+    done = subprocess.run(
+        [sys.executable, "-c", program + "sys.exit(cli.main(['doctor']))"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (143, "paddleport: Terminated.\n")

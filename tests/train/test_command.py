@@ -127,7 +127,7 @@ def test_evaluating_what_is_not_there_is_refused(arguments, code, words):
 
 
 def test_a_run_that_never_wrote_a_checkpoint_is_named(tmp_path):
-    config = configuration.TrainConfig()
+    config = configuration.TrainConfig(configuration.RunOptions(), configuration.PPOConfig())
     configuration.save(config, "id", tmp_path / "config.yaml")
     done = paddleport("evaluate", tmp_path)
     assert done.returncode == 1
@@ -152,7 +152,13 @@ def test_an_unknown_key_in_a_config_suggests_the_nearest():
         configuration.from_mapping(configuration.PPOConfig, {"gae_lamda": 0.9}, "x.yaml")
 
 
-@pytest.mark.parametrize("text", ["algo: [", "nonsense", "algo: ppo\ngamma: [1]\n", "algo: ppo\nwhat: 1\n", ""])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("algo: [", "nonsense", "algo: ppo\ngamma: [1]\n", "algo: ppo\nwhat: 1\n", ""),
+        *("algo: [ppo]", "algo: ppo\n1: 2\n", "algo: ppo\nenv: 2024-13-45\n"),
+    ],
+)
 def test_a_damaged_config_is_one_message(tmp_path, text):
     (tmp_path / "config.yaml").write_text(text)
     done = paddleport("train", "--run-dir", tmp_path, "--resume")

@@ -3,6 +3,7 @@ import paddle
 import pytest
 from scipy import stats
 
+from paddleport.errors import UsageError
 from paddleport.spaces import Box, Discrete
 from train.distributions import Categorical, DiagonalGaussian
 
@@ -68,3 +69,17 @@ def test_a_dimension_without_two_bounds_passes_through_and_keeps_the_bound_it_ha
     actions = DiagonalGaussian(space).to_environment(np.array([[7.0, -3.0, 9.0], [-7.0, 5.0, -9.0]]))
     assert actions.tolist() == [[7.0, 0.0, 1.0], [-7.0, 5.0, -9.0]]
     assert actions.dtype == np.float64
+
+
+@pytest.mark.parametrize("bounds", [(-0.3, 0.1), (-0.1, 0.1), (0.7, 0.9), (1e-9, 1e-8)])
+def test_float64_bounds_that_float32_cannot_say_are_never_left(bounds):
+    space = Box(shape=(1,), dtype="float64", low=bounds[0], high=bounds[1])
+    actions = DiagonalGaussian(space).to_environment(np.array([[-5.0], [5.0], [0.0]], dtype=np.float32))
+    assert (actions >= bounds[0]).all()
+    assert (actions <= bounds[1]).all()
+    assert actions[:2, 0] == pytest.approx(bounds, rel=1e-6)
+
+
+def test_bounds_further_apart_than_float32_reaches_are_refused():
+    with pytest.raises(UsageError, match="wider than float32"):
+        DiagonalGaussian(Box(shape=(1,), dtype="float64", low=-1e300, high=1e300))

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from paddleport.checkpoint import OPTIMIZER, POLICY, REPLAY, STATE, Run, step_name
+from paddleport.errors import ArtifactError
 from train.command import parse
 from train.command import run as train
 
@@ -144,3 +145,28 @@ def test_a_second_training_in_the_same_folder_is_refused(tmp_path):
         first.wait()
     assert second.returncode == 2
     assert "Another process trains in" in second.stderr
+
+
+@pytest.mark.parametrize("pointer", ["last", "best"])
+def test_a_kill_before_a_pointer_is_written_loses_no_best_checkpoint(uninterrupted, tmp_path, pointer):
+    engine, through = uninterrupted
+    folder = tmp_path / "run"
+    subprocess.run(["cp", "-r", through, folder], check=True)
+    (folder / "checkpoints" / pointer).unlink()
+    run_through(folder, engine, "--resume")
+    for name in ("last", "best"):
+        assert Run(folder).checkpoint(name).path.name == Run(through).checkpoint(name).path.name
+
+
+@pytest.mark.parametrize(
+    ("line", "edited"), [("seed: 5", "seed: 77"), ("normalize_obs: true", "normalize_obs: false"), ("- 64", "- 32")]
+)
+def test_an_edited_config_is_refused_and_named(uninterrupted, tmp_path, line, edited):
+    _, through = uninterrupted
+    folder = tmp_path / "run"
+    subprocess.run(["cp", "-r", through, folder], check=True)
+    config = folder / "config.yaml"
+    assert line in config.read_text()
+    config.write_text(config.read_text().replace(line, edited, 1))
+    with pytest.raises(ArtifactError, match=r"config\.yaml is not what .* was trained with.*→"):
+        train(parse(["--run-dir", str(folder), "--resume"]))
