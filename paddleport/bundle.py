@@ -16,6 +16,10 @@ from paddleport.manifest import GOLDEN, MANIFEST, SCHEMA_VERSION, Manifest, Prec
 from paddleport.session import DEFAULT_PROVIDERS, Session
 from paddleport.spaces import Array
 
+_TENSOR_TYPES = {
+    *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+    *("float16", "float32", "float64"),
+}
 _FILE_LIMIT = 2**30
 _GOLDEN_LIMIT = 256 * 2**20
 _RESTORE = "Export it again, or restore it from a copy"
@@ -127,8 +131,8 @@ def replay_golden(bundle: Bundle, precision: str, session: Session) -> None:
     tolerance = bundle.precision(precision).tolerance
     for name, got in zip(names, session.run(feeds, names), strict=True):
         expected = golden[f"{precision}.{name}"]
-        if got.shape != expected.shape:
-            raise _not_golden(bundle, precision, name, f"shape {got.shape}")
+        if (got.shape, got.dtype) != (expected.shape, expected.dtype):
+            raise _not_golden(bundle, precision, name, f"shape {got.shape} and type {got.dtype}")
         if expected.dtype.kind == "i":
             if (got != expected)[_decided(golden, precision, tolerance)].any():
                 raise _not_golden(bundle, precision, name, "another action")
@@ -181,6 +185,10 @@ def _check_completeness(folder: Path, manifest: Manifest) -> None:
     if not manifest.precisions or not manifest.inputs or "action" not in {output.name for output in manifest.outputs}:
         expected = "at least one precision, one input and the output 'action'"
         raise ArtifactError(f"{folder / MANIFEST} describes no policy", expected=expected, todo=_RESTORE)
+    for tensor in (*manifest.inputs, *manifest.outputs):
+        if tensor.dtype not in _TENSOR_TYPES:
+            got = f"{tensor.name} of type {tensor.dtype!r}"
+            raise ArtifactError(f"{folder / MANIFEST} describes a tensor of no known type", got=got, todo=_RESTORE)
     needed = {GOLDEN} | {info.file for info in manifest.precisions.values()}
     if missing := needed - manifest.files.keys():
         raise ArtifactError(f"{folder / MANIFEST} does not list {', '.join(sorted(missing))}", todo=_RESTORE)

@@ -124,6 +124,12 @@ def test_a_manifest_without_a_policy_is_refused(bundle, refused, describe_anew, 
     refused(bundle, "describes no policy: expected at least one precision, one input and the output 'action'")
 
 
+@pytest.mark.parametrize("dtype", ["O", "object", "str", "float32x", ""])
+def test_a_tensor_of_no_known_type_is_refused(bundle, refused, describe_anew, dtype):
+    describe_anew(bundle, inputs=(TensorInfo(name="obs", dtype=dtype, shape=(4,)),))
+    refused(bundle, "describes a tensor of no known type")
+
+
 @pytest.mark.parametrize("name", ["policy.int8.onnx", "golden.npz"])
 def test_a_manifest_that_leaves_out_a_needed_file_is_refused(bundle, refused, describe_anew, name):
     manifest = Bundle.open(bundle, replay=False).manifest
