@@ -12,11 +12,12 @@ import numpy as np
 from paddleport import sealed
 from paddleport.bundle import Bundle, versions_in
 from paddleport.errors import ArtifactError
-from paddleport.files import publish_directory, sha256_bytes
+from paddleport.files import publish_directory, sha256_bytes, sweep
 from paddleport.manifest import MANIFEST, FileInfo, Manifest, check_name
 from paddleport.spaces import Array
 
 _ATTEMPTS = 10
+_ABANDONED_SECONDS = 3600.0
 
 
 def publish(models: Path, draft: Manifest, make_files: Callable[[Manifest], Mapping[str, bytes]]) -> Path:
@@ -37,6 +38,7 @@ def publish(models: Path, draft: Manifest, make_files: Callable[[Manifest], Mapp
         ArtifactError: the bundle does not open, or no version could be taken.
     """
     folder = models / check_name(draft.name)
+    sweep(folder, older_than=_ABANDONED_SECONDS)
     for _ in range(_ATTEMPTS):
         version = max(versions_in(folder), default=0) + 1
         manifest = msgspec.structs.replace(draft, version=version)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from pathlib import Path
 from paddleport.errors import ArtifactError
 
 _RESTORE = "Restore it from a copy, or make it again"
+_LEFT_BEHIND = re.compile(r"\..+\.[0-9a-f]{12}")
 _HIDDEN = "."  # temporary siblings start with a dot, so that listings of runs and models pass over them
 
 
@@ -82,6 +85,19 @@ def _kind(path: Path) -> str:
     if path.is_dir():
         return "a folder"
     return "a device or a pipe" if path.exists() else "nothing there"
+
+
+def sweep(folder: Path, older_than: float) -> None:
+    """Remove what a killed process left of `write_atomic` and `publish_directory` in a folder.
+
+    Args:
+        folder: where they were publishing; it need not exist.
+        older_than: seconds; what is younger may be somebody's work.
+    """
+    for path in folder.glob(".*"):
+        with contextlib.suppress(OSError):
+            if _LEFT_BEHIND.fullmatch(path.name) and time.time() - path.stat().st_mtime > older_than:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _rename(source: Path, target: Path, *, replace: bool) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 
 from paddleport.checkpoint import Checkpoint, CheckpointState, Run, step_name
 from paddleport.errors import ArtifactError, UsageError
+from paddleport.files import sweep
 from paddleport.manifest import EnvironmentInfo, ReturnStatistics
 from paddleport.spaces import Space
 from train import config as configuration
@@ -324,4 +325,5 @@ def _claimed(folder: Path, *, resume: bool) -> Iterator[str]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UsageError(f"Another process trains in {folder}", todo="Wait for it, or stop it") from error
+        sweep(folder / "checkpoints", older_than=0)  # nobody else writes here: the lock is ours
         yield run_id

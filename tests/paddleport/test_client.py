@@ -1,8 +1,10 @@
 """The HTTP client against a real server, and against one that misbehaves."""
 
+import contextlib
 import http.server
 import json
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -183,6 +185,44 @@ def test_answer_that_is_not_ours_is_a_server_error(unreliable):
             assert caught.value.status == status
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b"{}",
+        b"null",
+        b"5",
+        b'{"action": null, "actions": null}',
+        b'{"action": "x", "actions": "x"}',
+        b'{"action": true, "actions": true}',
+        b'{"action": [null], "actions": [null]}',
+        b'{"action": ["1"], "actions": ["1"]}',
+        b'{"action": [[1], [2, 3]], "actions": [[1], [2, 3]]}',
+        b'{"action": [99999999999999999999], "actions": [99999999999999999999]}',
+        b"[" * 200_000,
+        b'{"action": ' + b"[" * 200_000,
+        b'{"actions": ' + b"[" * 200_000,
+        b'{"policies": 5}',
+    ],
+)
+def test_answer_of_another_form_is_a_server_error(unreliable, body):
+    url, script, _ = unreliable
+    script += [(200, body), (200, body), (500, body)]
+    with Client(url) as client:
+        for ask in (client.act, client.act_batch, client.act):
+            with pytest.raises(ServerError, match=r"Is this the URL|without JSON") as caught:
+                ask("p", OBS)
+            assert caught.value.status in (200, 500)
+
+
+def test_answer_without_end_is_a_server_error(unreliable, monkeypatch):
+    monkeypatch.setattr("paddleport.client._LARGEST_ANSWER", 1000)
+    url, script, _ = unreliable
+    script += [(200, b" " * 1001)]
+    with Client(url) as client, pytest.raises(ServerError, match="more than 1000 bytes"):
+        client.act("p", OBS)
+
+
 def test_no_server_is_a_server_error_that_says_how_to_start_one(unreliable):
     with Client("http://127.0.0.1:9", retries=1) as client:
         assert not client.ready()
@@ -191,8 +231,6 @@ def test_no_server_is_a_server_error_that_says_how_to_start_one(unreliable):
 
 
 def test_slow_server_is_a_server_error_after_the_timeout():
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as silent:
         client = Client(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.2)
         began = time.monotonic()
@@ -201,7 +239,50 @@ def test_slow_server_is_a_server_error_after_the_timeout():
         assert time.monotonic() - began < 2.0
 
 
-@pytest.mark.parametrize("url", ["", "localhost", "ftp://host", "http://", "http://host:port"])
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"])
+def test_dripping_server_is_given_up_after_the_timeout(sent):
+    def drip():
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.sendall(sent or b"HTTP/1.1 200 OK\r\nX: ")
+            while True:
+                connection.sendall(b"1")
+                time.sleep(0.1)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=drip, daemon=True).start()
+        began = time.monotonic()
+        with (
+            Client(f"http://127.0.0.1:{listener.getsockname()[1]}", timeout=0.6) as client,
+            pytest.raises(ServerError, match="in time"),
+        ):
+            client.act("cartpole", OBS)
+        assert 0.5 < time.monotonic() - began < 2.0
+
+
+def test_tries_again_end_with_the_timeout(unreliable):
+    url, script, seen = unreliable
+    script += [BUSY] * 99
+    began = time.monotonic()
+    with Client(url, timeout=0.5, retries=50) as client, pytest.raises(ServerError, match="busy"):
+        client.act("p", OBS)
+    assert time.monotonic() - began < 2.0
+    assert len(seen) < 6
+
+
+@pytest.mark.parametrize("obs", [complex(1, 2), object(), ["a"], [10**30], {"a": 1}])
+def test_what_is_no_numbers_is_an_observation_error_before_it_is_sent(obs):
+    with Client("http://127.0.0.1:9") as client, pytest.raises(ObservationError, match="numbers"):
+        client.act("x", obs)
+
+
+@pytest.mark.parametrize("name", ["\ud800", None, 5])
+def test_name_that_no_policy_has_is_a_usage_error(name):
+    with Client("http://127.0.0.1:9") as client, pytest.raises(UsageError, match="No policy"):
+        client.act(name, OBS)
+
+
+@pytest.mark.parametrize("url", [None, "", "localhost", "ftp://host", "http://", "http://host:port"])
 def test_url_that_is_none_is_a_usage_error(url):
     with pytest.raises(UsageError, match="http://127"):
         Client(url)

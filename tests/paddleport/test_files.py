@@ -214,3 +214,19 @@ def test_what_is_no_regular_file_is_refused(tmp_path):
 def test_a_path_that_cannot_be_is_refused(tmp_path):
     with pytest.raises(ArtifactError, match="File name too long"):
         files.read_bytes(tmp_path / ("x" * 5000), 100)
+
+
+def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path):
+    left = [tmp_path / ".step-000000100.0123456789ab", tmp_path / ".last.0123456789ab"]
+    left[0].mkdir()
+    (left[0] / "state.json").write_bytes(b"{")
+    left[1].write_bytes(b"step")
+    kept = [tmp_path / ".lock", tmp_path / "step-000000100", tmp_path / ".hidden.name"]
+    for path in kept:
+        path.write_bytes(b"")
+    files.sweep(tmp_path, older_than=3600)
+    assert all(path.exists() for path in left)
+    files.sweep(tmp_path, older_than=-1)
+    assert not any(path.exists() for path in left)
+    assert all(path.exists() for path in kept)
+    files.sweep(tmp_path / "nothing", older_than=0)
