@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
+import io
+import socket
 import time
 import urllib.parse
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 import urllib3
+from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, LocationValueError, NewConnectionError, ProtocolError, TimeoutError
 
 from paddleport.errors import ObservationError, ServerError, UsageError
@@ -20,6 +24,27 @@ from paddleport.spaces import Array
 _BACKOFF_SECONDS = 0.1
 _UNAVAILABLE = 503
 _CONNECTIONS = 16
+_LARGEST_ANSWER = 64 * 2**20
+_SHORTEST_SECONDS = 0.001  # urllib3 takes no 0
+_NUMBERS = {int, float}
+
+T = TypeVar("T")
+
+
+class _Action(msgspec.Struct):
+    action: int | float | list[Any]
+
+
+class _Actions(msgspec.Struct):
+    actions: list[Any]
+
+
+class _Policies(msgspec.Struct):
+    policies: list[dict[str, Any]]
+
+
+class _Failure(msgspec.Struct):
+    error: str
 
 
 class Client:
@@ -30,7 +55,7 @@ class Client:
 
     Args:
         url: the server's, such as `http://127.0.0.1:8000`.
-        timeout: seconds until a request is given up.
+        timeout: seconds until a request is given up, whatever has arrived by then.
         retries: how often a request is repeated.
 
     Example:
@@ -40,9 +65,10 @@ class Client:
     """
 
     def __init__(self, url: str, *, timeout: float = 10.0, retries: int = 3) -> None:
+        self._prefix, self._pool = _connect(url)
         self.url = url.rstrip("/")
+        self._timeout = timeout
         self._retries = retries
-        self._prefix, self._pool = _connect(self.url, timeout)
 
     def act(self, name: str, obs: Any, version: int | None = None) -> Any:  # noqa: ANN401 - array or list in; int or array out
         """The deterministic action for one observation: an int for Discrete, an array for Box.
@@ -54,20 +80,22 @@ class Client:
 
         Raises:
             ObservationError: the observation does not belong to the policy's space.
+            UsageError: no policy can have this name.
             ServerError: the server cannot be reached, or refuses the request for another reason.
         """
-        answer = self._post(_act_path(name, version), {"observation": _plain(obs)})
-        return _action(answer["action"])
+        action = self._ask("POST", _act_path(name, version), _Action, {"observation": _plain(obs)}).action
+        return action if isinstance(action, int) else self._array(action)
 
     def act_batch(self, name: str, obs: Any, version: int | None = None) -> Array:  # noqa: ANN401
         """The deterministic actions for observations [batch, …]: [batch] for Discrete, [batch, …] for Box.
 
         Raises:
             ObservationError: an observation does not belong to the policy's space.
+            UsageError: no policy can have this name.
             ServerError: the server cannot be reached, or refuses the request for another reason.
         """
-        answer = self._post(_act_path(name, version), {"observations": _plain(obs)})
-        return _array(answer["actions"])
+        answer = self._ask("POST", _act_path(name, version), _Actions, {"observations": _plain(obs)})
+        return self._array(answer.actions)
 
     def policies(self) -> list[dict[str, Any]]:
         """What acts under each name: spaces, version, precision, provider, measured return.
@@ -75,14 +103,13 @@ class Client:
         Raises:
             ServerError: the server cannot be reached.
         """
-        listing: list[dict[str, Any]] = self._ask("GET", "/v1/policies")["policies"]
-        return listing
+        return self._ask("GET", "/v1/policies", _Policies).policies
 
     def ready(self) -> bool:
         """Whether the server answers and can act; asks once, without repeating."""
         try:
-            return self._pool.request("GET", self._prefix + "/v2/health/ready").status == 200
-        except HTTPError:
+            return self._try("GET", "/v2/health/ready", None, time.monotonic() + self._timeout).status == 200
+        except (HTTPError, ServerError):
             return False
 
     def close(self) -> None:
@@ -97,35 +124,63 @@ class Client:
     ) -> None:
         self.close()
 
-    def _post(self, path: str, content: dict[str, Any]) -> Any:  # noqa: ANN401 - decoded JSON
-        return self._ask("POST", path, msgspec.json.encode(content))
-
-    def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:  # noqa: ANN401
-        response = self._send(method, path, body)
+    def _ask(self, method: str, path: str, form: type[T], content: dict[str, Any] | None = None) -> T:
+        answer = self._send(method, path, msgspec.json.encode(content) if content else None)
         try:
-            content = msgspec.json.decode(response.data)
-        except msgspec.DecodeError as error:
-            raise ServerError(
-                f"{self.url}{path} answered {response.status} without JSON",
-                status=response.status,
-                todo="Is this the URL of a Paddleport server?",
-            ) from error
-        if response.status == 200:
-            return content
-        raise self._error(response, content)
+            if answer.status == 200:
+                return msgspec.json.decode(answer.body, type=form)
+            error = msgspec.json.decode(answer.body, type=_Failure).error
+        except (msgspec.ValidationError, RecursionError) as wrong:
+            raise self._strange(answer.status, f"in another form ({wrong})") from wrong
+        except msgspec.DecodeError as wrong:
+            raise self._strange(answer.status, "without JSON") from wrong
+        if answer.status == 400 and answer.kind == ObservationError.__name__:
+            raise ObservationError(error.removesuffix("."))
+        raise ServerError(error.removesuffix("."), status=answer.status)
 
-    def _send(self, method: str, path: str, body: bytes | None) -> urllib3.BaseHTTPResponse:
-        """The server's answer, whatever it is, after as many tries as it takes and are allowed."""
+    def _send(self, method: str, path: str, body: bytes | None) -> _Answer:
+        """The server's answer, whatever it is, after as many tries as it takes, are allowed and have time."""
+        end = time.monotonic() + self._timeout
         try:
             for attempt in range(self._retries):
                 with contextlib.suppress(NewConnectionError, ProtocolError):
-                    response = self._pool.request(method, self._prefix + path, body=body)
-                    if response.status != _UNAVAILABLE:
-                        return response
-                time.sleep(_BACKOFF_SECONDS * 2**attempt)
-            return self._pool.request(method, self._prefix + path, body=body)
+                    answer = self._try(method, path, body, end)
+                    if answer.status != _UNAVAILABLE:
+                        return answer
+                pause = _BACKOFF_SECONDS * 2**attempt
+                if time.monotonic() + pause > end:
+                    break
+                time.sleep(pause)
+            return self._try(method, path, body, end)
         except HTTPError as error:
             raise self._unreachable(error) from error
+
+    def _try(self, method: str, path: str, body: bytes | None, end: float) -> _Answer:
+        timeout = urllib3.Timeout(total=max(end - time.monotonic(), _SHORTEST_SECONDS))
+        response = self._pool.request(
+            method, self._prefix + path, body=body, timeout=timeout, preload_content=False, redirect=False
+        )
+        # Compressed answers, which nobody asked for, stay as they are, and are no JSON.
+        content = response.read(_LARGEST_ANSWER + 1, decode_content=False)
+        if len(content) > _LARGEST_ANSWER:
+            response.close()
+            raise self._strange(response.status, f"more than {_LARGEST_ANSWER} bytes")
+        return _Answer(response.status, response.headers.get("Paddleport-Error"), content)
+
+    def _array(self, numbers: Any) -> Array:  # noqa: ANN401
+        """Actions as the environment takes them: float32, which Gymnasium accepts for float64 too, or int64."""
+        try:
+            array = np.asarray(numbers) if _are_numbers(numbers) else None
+        except (ValueError, OverflowError, RecursionError):
+            array = None
+        if array is None or array.dtype.kind not in "if":
+            raise self._strange(200, "with actions that are no array of numbers")
+        return array.astype(np.float32) if array.dtype.kind == "f" else array
+
+    def _strange(self, status: int, what: str) -> ServerError:
+        return ServerError(
+            f"{self.url} answered {status} {what}", status=status, todo="Is this the URL of a Paddleport server?"
+        )
 
     def _unreachable(self, error: HTTPError) -> ServerError:
         if isinstance(error, TimeoutError) and not isinstance(error, NewConnectionError):
@@ -136,30 +191,73 @@ class Client:
             f"{self.url} cannot be reached ({error})", todo="Start the server with: paddleport serve --models models"
         )
 
-    @staticmethod
-    def _error(response: urllib3.BaseHTTPResponse, content: Any) -> ServerError | ObservationError:  # noqa: ANN401
-        message = content.get("error") if isinstance(content, dict) else None
-        text = str(message or f"The server answered {response.status}").removesuffix(".")
-        if response.status == 400 and response.headers.get("Paddleport-Error") == ObservationError.__name__:
-            return ObservationError(text)
-        return ServerError(text, status=response.status)
+
+class _Answer(NamedTuple):
+    status: int
+    kind: str | None
+    """The server's class of an error."""
+    body: bytes
 
 
-def _connect(url: str, timeout: float) -> tuple[str, urllib3.HTTPConnectionPool]:
+class _TimedStream(io.RawIOBase):
+    """What a socket receives, for as long altogether as its timeout allows for one read."""
+
+    def __init__(self, sock: socket.socket, stream: io.RawIOBase) -> None:
+        self._socket = sock
+        self._stream = stream
+        seconds = sock.gettimeout()
+        self._end = None if seconds is None else time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:  # noqa: ANN401
+        if self._end is not None:
+            left = self._end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("timed out")
+            self._socket.settimeout(left)
+        return self._stream.readinto(buffer)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+class _Response(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 - passed on
+        super().__init__(sock, *arguments, **named)
+        self.fp = io.BufferedReader(_TimedStream(sock, self.fp.detach()))
+
+
+class _Connection(HTTPConnection):
+    response_class = _Response
+
+
+class _SecureConnection(HTTPSConnection):
+    response_class = _Response
+
+
+def _connect(url: str) -> tuple[str, urllib3.HTTPConnectionPool]:
     """The path that the URL has, and connections to its host, none of which is open yet."""
     try:
-        parsed = urllib3.util.parse_url(url)
+        parsed = urllib3.util.parse_url(url.rstrip("/"))
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise ValueError("a scheme and a host are needed")
         headers = {"Content-Type": "application/json"}
-        pool = urllib3.connection_from_url(url, maxsize=_CONNECTIONS, timeout=timeout, retries=False, headers=headers)
-    except (LocationValueError, ValueError) as error:
+        pool = urllib3.connection_from_url(url, maxsize=_CONNECTIONS, retries=False, headers=headers)
+    except (LocationValueError, ValueError, AttributeError) as error:
         raise UsageError("This is no server's URL", expected="such as http://127.0.0.1:8000", got=repr(url)) from error
+    # The pool makes its connections of this class; urllib3's own limit is for each read.
+    pool.ConnectionCls = _Connection if parsed.scheme == "http" else _SecureConnection
     return parsed.path or "", pool
 
 
 def _act_path(name: str, version: int | None) -> str:
-    policy = "/v1/policies/" + urllib.parse.quote(name, safe="")
+    try:
+        policy = "/v1/policies/" + urllib.parse.quote(name, safe="")
+    except (TypeError, UnicodeEncodeError) as error:
+        raise UsageError("No policy has this name", expected="such as cartpole", got=repr(name)) from error
     return f"{policy}/act" if version is None else f"{policy}/versions/{version}/act"
 
 
@@ -169,18 +267,20 @@ def _plain(obs: Any) -> Any:  # noqa: ANN401
         obs = obs[0]  # env.reset() returns the observation and a dictionary
     try:
         array = np.asarray(obs)
-    except ValueError as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise ObservationError("This is no observation", expected="an array", got=error) from error
-    if array.dtype.kind == "f" and not is_finite(array.astype(np.float64, copy=False), np.dtype(np.float64)):
-        raise ObservationError("This observation is not finite", expected="finite numbers", got=array.tolist())
+    if array.dtype.kind not in "biuf":
+        raise ObservationError("This is no observation", expected="an array of numbers", got=f"type {array.dtype}")
+    if array.dtype.kind == "f":
+        array = array.astype(np.float64, copy=False)
+        if not is_finite(array, array.dtype):
+            raise ObservationError("This observation is not finite", expected="finite numbers", got=array.tolist())
     return array.tolist()
 
 
-def _action(action: Any) -> Any:  # noqa: ANN401
-    return action if isinstance(action, int) else _array(action)
-
-
-def _array(numbers: Any) -> Array:  # noqa: ANN401
-    """Actions as the environment takes them: float32, which Gymnasium accepts for float64 too, or int64."""
-    array = np.asarray(numbers)
-    return array.astype(np.float32) if array.dtype.kind == "f" else array
+def _are_numbers(value: Any) -> bool:  # noqa: ANN401 - whatever JSON held
+    """Whether it is a number, or lists of numbers; NumPy would take texts and null as well."""
+    if not isinstance(value, list):
+        return type(value) in _NUMBERS
+    kinds = set(map(type, value))
+    return kinds <= _NUMBERS or (kinds == {list} and all(map(_are_numbers, value)))

@@ -7,6 +7,7 @@ import errno
 import ipaddress
 import socket
 import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from paddleport.errors import PaddleportError, UsageError
@@ -27,6 +28,18 @@ class Address(NamedTuple):
         """The server's URL."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else, not even another server of ours, can listen here meanwhile.
+
+        Raises:
+            AddressError: the port is taken, or cannot be had on this machine.
+        """
+        with socket.socket(_family(self.host), socket.SOCK_STREAM) as holder:
+            with _explained(self.host, self.port):
+                _hold(holder, self)
+            yield
 
     def wait_until_listening(self, seconds: float) -> bool:
         """Whether something answers here within `seconds`."""
@@ -50,11 +63,11 @@ def resolve(host: str, port: int, *, insecure: bool) -> Address:
 
     Raises:
         UsageError: the host cannot be resolved, or other machines reach it and that was not allowed.
-        AddressError: the port is taken, or cannot be had on this machine.
+        AddressError: no port can be had on this machine.
     """
     if not 0 <= port <= 65535:
         raise UsageError("This is no port", expected="0 to 65535", got=port)
-    family, ip = _look_up(host)
+    ip = _look_up(host)
     if not (insecure or ipaddress.ip_address(ip).is_loopback):
         raise UsageError(
             f"--host {host} is reached by other machines, and this server asks nobody who they are",
@@ -62,29 +75,51 @@ def resolve(host: str, port: int, *, insecure: bool) -> Address:
             got=ip,
             todo="Put a proxy that authenticates in front of it, or allow everybody with --insecure",
         )
-    return Address(ip, _claim(family, ip, port))
+    return Address(ip, port or _free_port(ip))
 
 
-def _look_up(host: str) -> tuple[socket.AddressFamily, str]:
+def _look_up(host: str) -> str:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise UsageError(
             "This host cannot be resolved", expected="an address of this machine, such as 127.0.0.1", got=repr(host)
         ) from error
-    family, _, _, _, place = min(found, key=lambda entry: entry[0] != socket.AF_INET)
-    return family, str(place[0])
+    *_, place = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+    return str(place[0])
 
 
-def _claim(family: socket.AddressFamily, ip: str, port: int) -> int:
-    """The port, after a trial that finds a listener; granian itself would share the port with it in silence."""
-    with socket.socket(family, socket.SOCK_STREAM) as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind((ip, port))
-        except OSError as error:
-            raise _refused(ip, port, error) from error
+def _family(ip: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in ip else socket.AF_INET
+
+
+def _free_port(ip: str) -> int:
+    with socket.socket(_family(ip), socket.SOCK_STREAM) as trial, _explained(ip, 0):
+        trial.bind((ip, 0))
         return int(trial.getsockname()[1])
+
+
+def _hold(holder: socket.socket, address: Address) -> None:
+    """Let granian have the port, which shares it among its workers, and nobody else, from this moment on.
+
+    Of sockets that are bound to one port, only one gets to listen, which decides among servers that start at once.
+    It must not go on listening, lest it take connections; bound without SO_REUSEADDR it still stands in everybody's
+    way, except that of sockets of the same user that share their port, as this one does in the end.
+    """
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of a server before may linger
+    holder.bind(address)
+    holder.listen()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    holder.shutdown(socket.SHUT_RD)
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+
+
+@contextlib.contextmanager
+def _explained(ip: str, port: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _refused(ip, port, error) from error
 
 
 def _refused(ip: str, port: int, error: OSError) -> AddressError:

@@ -77,7 +77,9 @@ def _add(app: flask.Flask, method: str, path: str, handler: Any, *, with_environ
         given = (flask.request.environ,) if with_environ else ()
         return _to_flask(guard(handler, *given, **arguments))
 
-    app.add_url_rule(path, endpoint=f"{method} {path}", view_func=view, methods=[method])
+    endpoint = f"{method} {path}"
+    # Flask's own answer to OPTIONS is no JSON.
+    app.add_url_rule(path, endpoint, view, methods=[method], provide_automatic_options=False)
 
 
 def _add_error_handlers(app: flask.Flask) -> None:

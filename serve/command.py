@@ -11,6 +11,7 @@ from paddleport.errors import UsageError
 from paddleport.manifest import Precision
 from serve import address, server
 from serve.settings import Settings
+from serve.signals import StopSignals
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,17 @@ def run(chosen: Options) -> None:
         AddressError: the port is taken.
         StartError: there is nothing to serve.
     """
+    with StopSignals() as signals:
+        _serve(chosen, signals)
+
+
+def _serve(chosen: Options, signals: StopSignals) -> None:
     if chosen.workers < 1:
         raise UsageError("--workers is too small", expected="1 or more", got=chosen.workers)
     settings = Settings(models=chosen.models, precision=chosen.precision, threads=chosen.threads)
     place = address.resolve(chosen.host, chosen.port, insecure=chosen.insecure)
-    server.serve(settings, place, chosen.workers)
+    with place.held():
+        server.serve(settings, place, chosen.workers, signals)
 
 
 def show(_: None) -> None:

@@ -124,6 +124,6 @@ def version_number(text: str | None) -> int | None:
     """
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and text == str(int(text))):
         raise UnknownPolicyError("There is no such version", expected="a positive integer", got=repr(text))
     return int(text)

@@ -22,16 +22,16 @@ from serve.address import Address
 from serve.app import create_app
 from serve.runtime.repository import Repository
 from serve.settings import Settings
+from serve.signals import StopSignals
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
-# A request holds a thread from its first byte on. One whose body never ends would hold the only one, so there
-# are several; threads that wait cost next to nothing.
-_BLOCKING_THREADS = 16
+# A request holds a thread from its first byte on, and granian cannot be told to give up a body that never ends.
+# So there are many threads; those that wait cost next to nothing.
+_BLOCKING_THREADS = 64
 _STOP_SECONDS = 5
 _LISTEN_SECONDS = 10.0
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _LOGGING: dict[str, Any] = {
     "formatters": {"plain": {"format": "paddleport: %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain", "stream": "ext://sys.stderr"}},
@@ -55,13 +55,14 @@ class Report(msgspec.Struct, frozen=True):
     refused: tuple[str, ...] = ()
 
 
-def serve(settings: Settings, address: Address, workers: int) -> None:
+def serve(settings: Settings, address: Address, workers: int, signals: StopSignals) -> None:
     """Serve until SIGTERM or SIGINT; requests in flight are finished, for a few seconds at most.
 
     Args:
         settings: of the application.
-        address: a free one.
+        address: one that is held.
         workers: processes, each with its own sessions.
+        signals: that stop it, held already.
 
     Raises:
         StartError: a worker could not open the policies.
@@ -83,11 +84,7 @@ def serve(settings: Settings, address: Address, workers: int) -> None:
         log_dictconfig=_LOGGING,
     )
     start = _Start(server, address, workers, reports)
-    # Blocked here, these signals are blocked in every thread and every worker as well, and so reach nobody but
-    # the one thread of each process that waits for them. Python's own handlers would run in the main thread,
-    # which sleeps on when the signal wakes another one.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
-    threading.Thread(target=_stop_parent, args=(server,), daemon=True).start()
+    threading.Thread(target=_stop_parent, args=(server, signals), daemon=True).start()
     threading.Thread(target=start.watch, daemon=True).start()
     # A worker that was signalled together with the parent has ended before the parent asked it to: no crash.
     logging.getLogger("_granian").addFilter(lambda _: not server.interrupt_signal)
@@ -100,8 +97,8 @@ def serve(settings: Settings, address: Address, workers: int) -> None:
         raise StartError(start.failure)
 
 
-def _stop_parent(server: Any) -> None:  # noqa: ANN401 - granian types its server as a variable
-    signal.sigwait(_STOP_SIGNALS)
+def _stop_parent(server: Any, signals: StopSignals) -> None:  # noqa: ANN401 - granian types its server as a variable
+    signals.wait()
     server.signal_handler_interrupt()
 
 
@@ -143,7 +140,8 @@ def _say(line: str) -> None:
 
 def _load(settings: Settings, reports: SimpleQueue[Report]) -> WSGIApplication:
     """Runs in a worker, before it listens: opens the policies and reports."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the inherited handler is the parent's
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the inherited handler is the parent's, as is the pipe
+    signal.set_wakeup_fd(-1)
     threading.Thread(target=_stop_worker, daemon=True).start()
     threading.Thread(target=_stop_with_parent, daemon=True).start()
     try:

@@ -19,13 +19,17 @@ def read_body(environ: dict[str, Any], limit: int) -> bytes:
         limit: most bytes that are taken, before and after decompression.
 
     Raises:
-        RequestError: it is too large (413), cut short or badly compressed (400), or of an unknown encoding (415).
+        RequestError: it is too large (413), cut short, badly compressed or a raw tensor of no announced length (400),
+            or of an unknown encoding (415).
     """
     # A body sent in chunks announces no length; HTTP says that a length beside it does not count.
     announced = None if "HTTP_TRANSFER_ENCODING" in environ else environ.get("CONTENT_LENGTH")
     length = _length(announced) if announced else None
     if length is not None and length > limit:
         raise _too_large(f"{length} bytes", limit)
+    # Whether chunks were cut short is not told. JSON and what it announces show it; a raw tensor would lose rows.
+    if length is None and environ.get("HTTP_INFERENCE_HEADER_CONTENT_LENGTH") == "0":
+        raise RequestError("A raw tensor has to announce its length", expected="Content-Length")
     if length is None and not environ.get("wsgi.input_terminated"):
         return b""
     body: bytes = environ["wsgi.input"].read(limit + 1 if length is None else length)

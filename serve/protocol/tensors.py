@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ _DATATYPES = {
     **{f"uint{bits}": f"UINT{bits}" for bits in (8, 16, 32, 64)},
 }
 _ELEMENT_LIMIT = 2**40
+_MOST_DIMENSIONS = 32  # NumPy's own limit
 
 
 def datatype_of(dtype: str) -> str:
@@ -30,14 +30,20 @@ def element_count(name: str, shape: list[int]) -> int:
     """How many elements a declared shape holds.
 
     Raises:
-        RequestError: a dimension is negative, or there are absurdly many.
+        RequestError: a dimension is negative, or there are absurdly many, or of elements.
     """
+    if len(shape) > _MOST_DIMENSIONS:
+        raise RequestError(
+            f"Input {name!r} has too many dimensions", expected=f"at most {_MOST_DIMENSIONS}", got=len(shape)
+        )
     if any(dimension < 0 for dimension in shape):
         raise RequestError(f"Input {name!r} has a negative dimension", expected="dimensions of 0 or more", got=shape)
-    count = math.prod(shape)
-    if count > _ELEMENT_LIMIT:
-        raise RequestError(f"Input {name!r} is too large", expected=f"at most {_ELEMENT_LIMIT} elements", got=shape)
-    return count
+    count = 1
+    for dimension in shape:
+        count *= dimension or 1  # beside a 0 the others have to be possible too, for NumPy
+        if count > _ELEMENT_LIMIT:
+            raise RequestError(f"Input {name!r} is too large", expected=f"at most {_ELEMENT_LIMIT} elements", got=shape)
+    return 0 if 0 in shape else count
 
 
 def from_json(name: str, shape: list[int], space: Space, data: Any) -> Array:  # noqa: ANN401 - whatever JSON held

@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import json
+import socket
 
 import numpy as np
 import pytest
@@ -88,6 +89,10 @@ BAD_INFERS = {
     "text datatype": (tensor(datatype="BYTES", data=["a"]), "expected FP32"),
     "negative dimension": (tensor(shape=[-1, 4]), "negative"),
     "enormous shape": (tensor(shape=[2**60, 4]), "too large"),
+    "enormous dimension beside none": (tensor(shape=[0, 2**63 - 1], data=[]), "too large"),
+    "enormous dimensions beside none": (tensor(shape=[0, 2**40, 2**40], data=[]), "too large"),
+    "more dimensions than NumPy has": (tensor(shape=[1] * 64, data=[0]), "too many dimensions"),
+    "endless shape": (tensor(shape=[2**63 - 1] * 4_000), "too many dimensions"),
     "shape against the metadata": (tensor(shape=[2, 2]), "expected shape [batch, 4]"),
     "empty batch": (tensor(shape=[0, 4], data=[]), "at least one"),
     "shape is no list": (tensor(shape=4), "Expected `array`"),
@@ -177,6 +182,7 @@ WRONG_ROUTES = [
     ("POST", "/v1/policies/cartpole/versions/9/act", 404, "expected one of 1, 2"),
     ("POST", "/v1/policies/cartpole/versions/0/act", 404, "got 0"),
     ("POST", "/v1/policies/cartpole/versions/-1/act", 404, "positive integer"),
+    ("POST", "/v1/policies/cartpole/versions/01/act", 404, "positive integer"),
     ("POST", "/v1/policies/cartpole/versions/two/act", 404, "positive integer"),
     ("POST", "/v2/models/cartpole/versions/9/infer", 404, "expected one of 1, 2"),
     ("GET", "/v2/models/cartpole/versions/9/ready", 404, "expected one of 1, 2"),
@@ -187,6 +193,9 @@ WRONG_ROUTES = [
     ("GET", "/v2/", 404, "no such route"),
     ("GET", ACT, 405, "expected POST"),
     ("DELETE", ACT, 405, "got DELETE"),
+    ("OPTIONS", ACT, 405, "expected POST"),
+    ("OPTIONS", "/v2", 405, "expected GET"),
+    ("OPTIONS", "/nothing", 404, "no such route"),
     ("PUT", INFER, 405, "expected POST"),
     ("POST", "/v2", 405, "expected GET"),
     ("GET", "/v2/repository/index", 405, "expected POST"),
@@ -232,6 +241,21 @@ def test_chunked_body_is_read_whole(server):
             connection.sendall(b"%x\r\n%s\r\n" % (len(part), part))
         connection.sendall(b"0\r\n\r\n")
         assert b" 200 " in connection.recv(1000)
+
+
+def test_chunked_body_that_is_cut_short_is_a_400(server):
+    half = json.dumps(raw_tensor()).encode()
+    for path, header, part in (
+        (ACT, "", b'{"observation": [0, 0'),
+        (ACT, "", b""),
+        (INFER, f"Inference-Header-Content-Length: {len(half)}\r\n", half + bytes(8)),
+        (INFER, "Inference-Header-Content-Length: 0\r\n", bytes(16)),
+    ):
+        with server.connect() as connection:
+            head = f"POST {path} HTTP/1.1\r\nHost: x\r\n{header}Transfer-Encoding: chunked\r\n\r\n"
+            connection.sendall(head.encode() + (b"%x\r\n%s\r\n" % (len(part), part) if part else b""))
+            connection.shutdown(socket.SHUT_WR)
+            assert b" 400 " in connection.recv(1000)
 
 
 def test_client_that_goes_away_mid_body_leaves_the_server_alive(server):

@@ -9,6 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from serve import address
+from serve.address import AddressError
+
 FORBIDDEN = ("paddle", "paddleslim", "paddle2onnx", "gymnasium", "gym", "onnx", "train", "quantize", "export")
 
 
@@ -26,6 +29,42 @@ def test_port_of_another_server_of_ours_is_in_use_too(server, models, run_serve)
     code, said = run_serve("--models", str(models), "--port", str(server.address[1]))
     assert (code, said.count("\n")) == (1, 1)
     assert "is in use" in said
+
+
+def test_of_two_servers_started_at_once_on_one_port_one_serves(models, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-m", "paddleport", "serve", "--models", str(models), "--port", port],
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    try:
+        said = {process.stderr.readline(): process for process in both}
+        lines = sorted(said)
+        assert f"Port {port} of 127.0.0.1 is in use" in lines[0]
+        assert said[lines[0]].wait(timeout=20) == 1
+        assert "serving" in lines[1]
+    finally:
+        for process in both:
+            process.terminate()
+            process.wait(timeout=20)
+            process.stderr.close()
+
+
+def test_port_is_held_before_anything_listens():
+    place = address.resolve("127.0.0.1", 0, insecure=False)
+    with place.held():
+        for _ in range(2):
+            with pytest.raises(AddressError, match="is in use"), place.held():
+                pass
+        assert not place.wait_until_listening(0.1)
+    with place.held():
+        pass
 
 
 @pytest.mark.parametrize(("make", "word"), [(False, "no such folder"), (True, "nothing to serve")])

@@ -51,6 +51,29 @@ def test_signal_finishes_what_is_in_flight_and_exits_0(start_server, models, num
     assert len(server.lines) == 1, server.lines
 
 
+START = """
+import sys, serve.command
+run = serve.command.run
+serve.command.run = lambda chosen: (print("run", file=sys.stderr, flush=True), run(chosen))[1]
+from paddleport.cli import main
+raise SystemExit(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("moment", [0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8])
+def test_signal_during_the_start_exits_0(models, tmp_path, number, moment):
+    command = [sys.executable, "-c", START, "serve", "--models", str(models), "--port", "0", "--workers", "2"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr.readline() == "run\n"
+        time.sleep(moment)
+        process.send_signal(number)
+        time.sleep(0.01)
+        process.send_signal(number)
+        assert process.wait(timeout=20) == 0
+        assert "Traceback" not in process.stderr.read()
+
+
 def test_signal_to_the_whole_group_exits_0_at_once(models, tmp_path):
     """As Ctrl-C in a terminal and a stopped container do: parent and worker are both told."""
     process = subprocess.Popen(
@@ -71,7 +94,7 @@ def test_signal_to_the_whole_group_exits_0_at_once(models, tmp_path):
 
 def test_half_sent_bodies_hold_up_neither_others_nor_the_stop(start_server, models):
     server = start_server(models)
-    waiting = [half_sent(server) for _ in range(4)]
+    waiting = [half_sent(server) for _ in range(40)]
     began = time.monotonic()
     assert server.act("cartpole", {"observation": [0, 0, 1, 0]})[0] == 200
     assert server.request("GET", "/v2/health/live")[0] == 200
