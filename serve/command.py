@@ -9,6 +9,7 @@ from pathlib import Path
 from paddleport import options
 from paddleport.errors import UsageError
 from paddleport.manifest import Precision
+from paddleport.options import Flag
 from serve import address, server
 from serve.settings import Settings
 from serve.signals import StopSignals
@@ -30,7 +31,7 @@ class Options:
     """Processes that answer requests, each with its own copy of the policies."""
     threads: int = 1
     """Threads within one operator; more than 1 pays for large networks only."""
-    insecure: bool = False
+    insecure: Flag = False
     """Allow a --host that other machines reach: anybody who reaches it may use every policy."""
 
 
