@@ -42,7 +42,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt tools/check_machine.py
 	@$(BIN)/python tools/check_machine.py libraries
 	@touch $@
 
-demo: setup ## train, quantize, export and serve CartPole in build/demo, and compare all four (about 2 minutes)
+demo: setup ## train, quantize, export and serve CartPole in build/demo, and compare all four (about a minute)
 	$(RUN_PY) examples/demo.py
 
 train: setup ## train ALGO on ENV for STEPS steps into RUN
@@ -63,7 +63,7 @@ export: setup ## publish RUN as the next version of MODELS/NAME
 serve: setup ## serve MODELS at HOST:PORT
 	$(BIN)/paddleport serve --models $(MODELS) --host $(HOST) --port $(PORT) --precision $(PRECISION) $(ARGS)
 
-test: setup ## run the tests (about 8 minutes on 2 cores)
+test: setup ## run the tests (5 to 8 minutes on 2 cores)
 	$(RUN_PY) -m pytest -n auto --dist loadfile $(ARGS)
 
 test-slow: setup ## run the long learning runs as well

@@ -33,7 +33,9 @@ class PaddleportError(Exception):
             if value is not None
         ]
         sentence = (self.what + (": " + ", ".join(parts) if parts else "")).rstrip(".")
-        return f"{sentence}. {self.todo}." if self.todo else f"{sentence}."
+        if not self.todo:
+            return f"{sentence}."
+        return f"{sentence}. {self.todo}" + ("" if self.todo.endswith("?") else ".")
 
 
 class UsageError(PaddleportError):
@@ -75,7 +77,7 @@ class MissingExtraError(PaddleportError):
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(
             f"This needs the package {package!r}, which is not installed here",
-            todo=f"Install it with: pip install 'paddleport[{extra}]'",
+            todo=f"In a checkout of Paddleport, install it with: pip install '.[{extra}]'",
         )
 
 

@@ -78,9 +78,13 @@ class Policy:
     def act(self, obs: Any) -> Any:  # noqa: ANN401 - array or nested list in; int or array out
         """The deterministic action for one observation: an int for Discrete, an array for Box.
 
+        What `env.reset()` returned, an observation and a dict, is taken too.
+
         Raises:
             ObservationError: wrong shape or type, not finite, or so large that the policy's numbers overflow.
         """
+        if isinstance(obs, tuple) and len(obs) == 2 and isinstance(obs[1], dict):
+            obs = obs[0]  # what env.reset() returned
         action = self.act_checked(observation.one(self.manifest.observation_space, obs))[0]
         return int(action) if isinstance(self.manifest.action_space, Discrete) else action
 

@@ -128,6 +128,9 @@ class Collector:
         return self._normalizer.normalize(self._obs)
 
 
+_ARTICLE = {"observation": "an", "reward": "a"}
+
+
 class EpisodeCounter:
     """Returns and lengths of the episodes that end.
 
@@ -171,8 +174,9 @@ def check_finite(what: str, values: Array, near_step: int) -> None:
     finite = np.isfinite(values)
     if not finite.all():
         index = int(np.argwhere(~finite)[0][0])
+        given = f"{_ARTICLE[what]} {what}"
         raise TrainingError(
-            f"The environment gave a {what} that is not finite, near step {near_step}, in environment {index}",
+            f"The environment gave {given} that is not finite, near step {near_step}, in environment {index}",
             got=values[index],
-            todo="Mend the environment; the last checkpoint is kept and --resume continues from it",
+            todo="Mend the environment; --resume continues from the last checkpoint, if there is one",
         )

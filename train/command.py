@@ -33,13 +33,19 @@ def parse(argv: Sequence[str]) -> TrainConfig[AlgorithmConfig]:
     """
     first = argparse.ArgumentParser(prog="paddleport train", add_help=False, allow_abbrev=False)
     first.add_argument("--algo", nargs="?", default="ppo", const="")
-    first.add_argument("--env", nargs="?", default=RunOptions.env, const=RunOptions.env)
+    first.add_argument("--env", nargs="?", default=None, const=RunOptions.env)
     first.add_argument("--run-dir", "--run_dir", nargs="?", default="", const="")
     first.add_argument("--resume", action="store_true")
     known, _ = first.parse_known_args(list(argv))
-    algorithm = configuration.preset(known.algo, known.env)
+    env_id = known.env or RunOptions.env
+    algorithm = configuration.preset(known.algo, env_id)
     saved = _saved(known.run_dir) if known.resume and known.run_dir else None
-    default = saved or TrainConfig(RunOptions(algo=known.algo, env=known.env), algorithm)
+    if known.resume and not saved and not known.env:
+        raise UsageError(
+            f"There is nothing to resume at {known.run_dir or 'a run directory that nobody named'}",
+            expected="--run-dir with a run in it, or --env as well to start it there",
+        )
+    default = saved or TrainConfig(RunOptions(algo=known.algo, env=env_id), algorithm)
     kind: Any = TrainConfig
     of_algorithm = kind[type(default.algorithm)]  # offers this algorithm's options alone
     chosen: TrainConfig[AlgorithmConfig] = options.parse(of_algorithm, "train", argv, _DESCRIPTION, default=default)

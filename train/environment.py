@@ -15,6 +15,8 @@ from paddleport.errors import TrainingError, UsageError
 from paddleport.manifest import EnvironmentInfo
 from paddleport.spaces import Discrete, Space, box
 
+_OURS = ("paddleport", "train", "quantize", "export", "serve")
+
 
 def make_environment(env_id: str) -> gymnasium.Env[Any, Any]:
     """Make one environment by its Gymnasium id, or `module:id` where a module registers it.
@@ -25,8 +27,7 @@ def make_environment(env_id: str) -> gymnasium.Env[Any, Any]:
     try:
         return Guarded(gymnasium.make(env_id), env_id)
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
-        near = difflib.get_close_matches(env_id, list(gymnasium.registry), n=3, cutoff=0.5)
-        hint = f"Did you mean {' or '.join(near)}?" if near else None
+        hint = _hint(env_id) if isinstance(error, gymnasium.error.UnregisteredEnv | ModuleNotFoundError) else None
         reason = " ".join(str(error).split())
         raise UsageError(
             "Cannot make this environment",
@@ -34,8 +35,18 @@ def make_environment(env_id: str) -> gymnasium.Env[Any, Any]:
             got=f"{env_id!r} ({reason})",
             todo=hint,
         ) from error
-    except Exception as error:  # the module or the environment is the user's, and may raise anything
+    except (Exception, SystemExit) as error:  # the module or the environment is the user's, and may raise anything
         raise UsageError(f"The environment {env_id!r} cannot be made", got=_what_was_raised(error)) from error
+
+
+def _hint(env_id: str) -> str | None:
+    module, _, name = env_id.rpartition(":")
+    if module in _OURS:
+        return f"{module} is the name of one of Paddleport's own packages: give your module another one"
+    if module:
+        return f"Run the command from the folder that holds {module}.py, and see that it registers {name}"
+    near = difflib.get_close_matches(env_id, list(gymnasium.registry), n=3, cutoff=0.5)
+    return f"Did you mean {' or '.join(near)}?" if near else None
 
 
 class Guarded(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -89,7 +100,7 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any]):
         return TrainingError(f"The environment {self._name!r} failed in {where}", got=_what_was_raised(error))
 
 
-def _what_was_raised(error: Exception) -> str:
+def _what_was_raised(error: BaseException) -> str:
     """An exception in one line, with the place in the user's code that raised it."""
     place = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {' '.join(str(error).split())} ({place.filename}:{place.lineno})"

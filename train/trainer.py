@@ -314,7 +314,7 @@ def _claimed(folder: Path, *, resume: bool) -> Iterator[str]:
         raise UsageError(
             f"{folder} is not empty",
             expected="a new or empty folder",
-            todo="Continue the run in it with --resume, or choose another --run-dir",
+            todo="Continue the run in it with --resume, choose another --run-dir, or delete it if it is of no use",
         )
     run_id = uuid.uuid4().hex[:12]
     if resume and occupied:

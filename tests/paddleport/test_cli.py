@@ -149,7 +149,7 @@ def test_an_error_is_one_line_and_an_exit_code(capfd, command, error, code, mess
 def test_a_package_that_is_not_installed_names_the_extra(capfd, command):
     command(_raising(ModuleNotFoundError("No module named 'paddleslim'", name="paddleslim")), extra="quantize")
     assert cli.main(["inspect"]) == 1
-    assert "pip install 'paddleport[quantize]'" in capfd.readouterr().err
+    assert "pip install '.[quantize]'" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), ModuleNotFoundError("ours", name="train.missing")])

@@ -43,7 +43,7 @@ def test_a_wrong_use_exits_with_2_and_every_other_error_with_1():
 def test_a_missing_package_says_how_to_install_it():
     message = str(MissingExtraError("paddle", "train"))
     assert "the package 'paddle', which is not installed here" in message
-    assert message.endswith("Install it with: pip install 'paddleport[train]'.")
+    assert message.endswith("In a checkout of Paddleport, install it with: pip install '.[train]'.")
 
 
 def test_a_server_error_knows_its_status():

@@ -121,3 +121,9 @@ def test_threads_share_a_policy(cartpole):
     batch = np.random.default_rng(0).normal(size=(400, 4)).astype(np.float32)
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(cartpole.act, batch)) == cartpole.act_batch(batch).tolist()
+
+
+def test_what_an_environments_reset_returned_is_an_observation(bundle):
+    policy = Policy.load(bundle)
+    obs = [0.1, 0.2, 0.3, 0.4]
+    assert policy.act((obs, {"some": "info"})) == policy.act(obs)

@@ -214,6 +214,6 @@ def test_without_paddleslim_it_says_what_to_install_and_export_still_works(run):
     said = first.communicate(timeout=60)[1].splitlines()[-1]
     assert first.returncode == 1
     assert "needs the package 'paddleslim" in said
-    assert "pip install 'paddleport[quantize]'" in said
+    assert "pip install '.[quantize]'" in said
     assert second.communicate(timeout=60)[1].find("Error") == -1
     assert second.returncode == 0

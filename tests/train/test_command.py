@@ -201,3 +201,11 @@ def test_a_nan_stops_the_run_and_keeps_the_last_checkpoint(tmp_path, env_id):
 
     with pytest.raises(TrainingError, match="not finite"):
         train(parse(["--env", env_id, *QUICK, "--run-dir", str(tmp_path / "run")]))
+
+
+@pytest.mark.parametrize("where", [(), ("--run-dir", "runs/typo")])
+def test_resuming_what_is_not_there_trains_nothing(tmp_path, monkeypatch, where):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="nothing to resume"):
+        parse(["--resume", *where])
+    assert list(tmp_path.iterdir()) == []

@@ -58,3 +58,24 @@ def test_vector_environments_ignore_the_step_after_an_end():
 def test_an_environment_that_fails_is_a_training_error():
     with pytest.raises(TrainingError):
         make_environment("Breaks-reset-v0").reset()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "words"),
+    [
+        ("CartPol-v1", "Did you mean CartPole-v1"),
+        ("train:Mine-v0", "the name of one of Paddleport's own packages"),
+        ("no_such_module:X-v0", "from the folder that holds no_such_module.py"),
+    ],
+)
+def test_a_wrong_id_gets_the_hint_that_helps(env_id, words):
+    with pytest.raises(UsageError) as raised:
+        make_environment(env_id)
+    assert words in str(raised.value)
+
+
+def test_a_module_that_exits_is_an_error(tmp_path, monkeypatch):
+    (tmp_path / "leaving.py").write_text("raise SystemExit(0)")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match="SystemExit"):
+        make_environment("leaving:X-v0")
