@@ -10,12 +10,12 @@ from gymnasium.vector import VectorEnv
 from paddle import nn
 
 from paddleport.checkpoint import NetworkInfo
-from paddleport.errors import TrainingError
 from paddleport.spaces import Array, Box, Discrete, Space
 from train.acting import QActor
 from train.collector import EpisodeCounter, check_finite
 from train.config import DQNConfig
 from train.engines.base import Engine, Optimizer, Problem
+from train.iteration import episode_means, finite_means
 from train.losses import DQN_TERMS, dqn_loss
 from train.network import QNetwork, initial_weights
 from train.replay import Replay
@@ -113,11 +113,9 @@ class DQN:
         first, terms = self.step, []
         while self.step - first < _STEPS_AN_ITERATION:
             terms += self._round(epsilon, learning_rate, beta)
-        returns, lengths = self._episodes.ended()
         return {
-            "episode_return": float(np.mean(returns)) if returns else None,
-            "episode_length": float(np.mean(lengths)) if lengths else None,
-            **self._finite_means(terms),
+            **episode_means(*self._episodes.ended()),
+            **finite_means(DQN_TERMS, terms, self.step),
             "epsilon": epsilon,
             "replay_size": float(len(self.replay)),
             "learning_rate": learning_rate,
@@ -223,18 +221,6 @@ class DQN:
             self._target_step = due
             online = _without("online", self.engine.weights())
             self.engine.load_weights(_prefixed("online", online) | _prefixed("target", online))
-
-    def _finite_means(self, terms: list[Array]) -> dict[str, float | None]:
-        if not terms:
-            return dict.fromkeys(DQN_TERMS)
-        means = dict(zip(DQN_TERMS, np.mean(terms, axis=0).tolist(), strict=True))
-        if not np.isfinite(list(means.values())).all():
-            raise TrainingError(
-                f"The loss is not finite any more, at step {self.step}",
-                got=means,
-                todo="Lower --learning-rate, or look at the environment's rewards; the last checkpoint is kept",
-            )
-        return means
 
     def _problem(self, observation_space: Box, action_space: Discrete) -> Problem:
         rows = (self.config.batch_size,)

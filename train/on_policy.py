@@ -12,7 +12,6 @@ import paddle
 from gymnasium.vector import VectorEnv
 
 from paddleport.checkpoint import NetworkInfo
-from paddleport.errors import TrainingError
 from paddleport.spaces import Array, Box, Space
 from train.acting import Actor
 from train.collector import Collector, Rollout
@@ -20,6 +19,7 @@ from train.config import OnPolicyConfig
 from train.distributions import distribution_for
 from train.engines.base import Engine, Optimizer, Problem
 from train.gae import generalized_advantages
+from train.iteration import episode_means, finite_means
 from train.network import ActorCritic, initial_weights
 from train.normalizer import RunningNormalizer
 from train.schedules import scheduled
@@ -129,22 +129,11 @@ class OnPolicy(ABC, Generic[C]):
         self.step += rollout.transitions
         self.actor.load(self.engine.weights())
         return {
-            "episode_return": float(np.mean(rollout.returns)) if rollout.returns else None,
-            "episode_length": float(np.mean(rollout.lengths)) if rollout.lengths else None,
-            **self._finite_means(terms),
+            **episode_means(rollout.returns, rollout.lengths),
+            **finite_means(self.terms, terms, self.step),
             "explained_variance": _explained_variance(rollout, advantages),
             "learning_rate": learning_rate,
         }
-
-    def _finite_means(self, terms: list[Array]) -> dict[str, float]:
-        means = dict(zip(self.terms, np.mean(terms, axis=0).tolist(), strict=True))
-        if not np.isfinite(list(means.values())).all():
-            raise TrainingError(
-                f"The loss is not finite any more, at step {self.step}",
-                got=means,
-                todo="Lower --learning-rate, or look at the environment's rewards; the last checkpoint is kept",
-            )
-        return means
 
     def act(self, obs: Array) -> Array:
         """Deterministic actions in the environment's units for raw observations [batch, …]."""

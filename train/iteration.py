@@ -1,0 +1,41 @@
+"""What an iteration of any algorithm reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from paddleport.errors import TrainingError
+from paddleport.spaces import Array
+
+
+def episode_means(returns: Sequence[float], lengths: Sequence[int]) -> dict[str, float | None]:
+    """Mean return and length of the episodes that ended; None where none did."""
+    return {
+        "episode_return": float(np.mean(returns)) if returns else None,
+        "episode_length": float(np.mean(lengths)) if lengths else None,
+    }
+
+
+def finite_means(names: Sequence[str], updates: Sequence[Array], step: int) -> dict[str, float | None]:
+    """Mean over the updates of each term that they reported; None where there was no update.
+
+    Args:
+        names: of the terms.
+        updates: what each update reported, [terms].
+        step: environment steps taken so far, for the message.
+
+    Raises:
+        TrainingError: a term is not finite any more.
+    """
+    if not updates:
+        return dict.fromkeys(names)
+    means = dict(zip(names, np.mean(updates, axis=0).tolist(), strict=True))
+    if not np.isfinite(list(means.values())).all():
+        raise TrainingError(
+            f"The loss is not finite any more, at step {step}",
+            got=means,
+            todo="Lower --learning-rate, or look at the environment's rewards; the last checkpoint is kept",
+        )
+    return means
