@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from paddleport.errors import TrainingError, UsageError
 from paddleport.manifest import EnvironmentInfo
-from paddleport.spaces import Discrete, Space, box
+from paddleport.spaces import Discrete, DictSpace, MultiBinary, MultiDiscrete, Space, TupleSpace, box
 
 _OURS = ("paddleport", "train", "quantize", "export", "serve")
 
@@ -145,7 +145,20 @@ def describe_space(space: gymnasium.Space[Any]) -> Space:
         low = np.where(space.bounded_below, space.low, -np.inf)
         high = np.where(space.bounded_above, space.high, np.inf)
         return box(low, high, str(space.dtype))
-    raise UsageError("Paddleport does not know this kind of space yet", expected="Box or Discrete", got=space)
+    if isinstance(space, gym_spaces.MultiDiscrete) and space.nvec.ndim == 1:
+        start = tuple(space.start.tolist())
+        return MultiDiscrete(nvec=tuple(space.nvec.tolist()), start=start if any(start) else ())
+    if isinstance(space, gym_spaces.MultiBinary):
+        return MultiBinary(shape=space.shape)
+    if isinstance(space, gym_spaces.Dict):
+        return DictSpace(spaces={name: describe_space(part) for name, part in space.spaces.items()})
+    if isinstance(space, gym_spaces.Tuple):
+        return TupleSpace(spaces=tuple(describe_space(part) for part in space.spaces))
+    raise UsageError(
+        "Paddleport does not know this kind of space",
+        expected="Box, Discrete, MultiDiscrete (a vector), MultiBinary, or a Dict or Tuple of these",
+        got=space,
+    )
 
 
 def _offers_mask(env: gymnasium.Env[Any, Any]) -> bool:
