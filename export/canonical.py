@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ import onnx
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from export.convert import INPUT, Converted
+from export.convert import Converted
 from paddleport import __version__
 from paddleport.errors import GateError
 from paddleport.manifest import TensorInfo
@@ -45,26 +45,29 @@ class _Graph:
         return [node for node in self.nodes if tensor in node.input]
 
 
-def canonicalize(converted: Converted, outputs: Sequence[str]) -> onnx.ModelProto:
+def canonicalize(converted: Converted, inputs: Collection[str], outputs: Sequence[str]) -> onnx.ModelProto:
     """Rewrite a raw graph into its plain form, and check it.
 
     Args:
         converted: what paddle2onnx made.
+        inputs: names of the graph's inputs.
         outputs: what to call the graph's outputs, in order.
 
     Returns:
-        A model with input `obs`, the named outputs, and a dynamic first dimension `batch` on each of them; weights are
+        A model with the named inputs and outputs, and a dynamic first dimension `batch` on each of them; weights are
         initializers under their structural paths, and each linear layer is one Gemm named by its path.
 
     Raises:
         GateError: the raw model is damaged, has other outputs, or does not pass the checks.
     """
     raw = _parse(converted.model)
-    if len(raw.graph.output) != len(outputs) or [given.name for given in raw.graph.input] != [INPUT]:
-        got = [*(given.name for given in raw.graph.input), "→", *(given.name for given in raw.graph.output)]
-        raise GateError("paddle2onnx made another signature", expected=f"{INPUT} → {len(outputs)} outputs", got=got)
+    found = [given.name for given in raw.graph.input]
+    if len(raw.graph.output) != len(outputs) or sorted(found) != sorted(inputs):
+        expected = f"{', '.join(inputs)} → {len(outputs)} outputs"
+        got = f"{', '.join(found)} → {len(raw.graph.output)} outputs"
+        raise GateError("paddle2onnx made another signature", expected=expected, got=got)
     graph = _fuse_linear(_fold(raw))
-    _name(graph, converted.names, outputs)
+    _name(graph, converted.names, inputs, outputs)
     model = _assemble(raw, graph, outputs)
     check(model)
     return model
@@ -166,9 +169,9 @@ def _bias_of(graph: _Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
     return users[0] if bias is not None and bias.shape == weight.shape[1:] else None
 
 
-def _name(graph: _Graph, paths: Mapping[str, str], outputs: Sequence[str]) -> None:
+def _name(graph: _Graph, paths: Mapping[str, str], inputs: Collection[str], outputs: Sequence[str]) -> None:
     """Give every constant, node and tensor a name that says what it is, in place."""
-    _part_results(graph, outputs)
+    _part_results(graph, inputs, outputs)
     used = dict.fromkeys(name for node in graph.nodes for name in node.input if name in graph.constants)
     unnamed = itertools.count()
     constants = {
@@ -188,9 +191,9 @@ def _name(graph: _Graph, paths: Mapping[str, str], outputs: Sequence[str]) -> No
     graph.results = list(outputs)
 
 
-def _part_results(graph: _Graph, outputs: Sequence[str]) -> None:
+def _part_results(graph: _Graph, inputs: Collection[str], outputs: Sequence[str]) -> None:
     """Keep an Identity where an output is the input, a constant, or the same tensor as an earlier output."""
-    claimed: set[str] = {INPUT} | graph.constants.keys()
+    claimed: set[str] = set(inputs) | graph.constants.keys()
     for index, (result, name) in enumerate(zip(list(graph.results), outputs, strict=True)):
         if result in claimed:
             graph.nodes.append(helper.make_node("Identity", [result], [f"{result}.{name}"]))
@@ -203,7 +206,7 @@ def _assemble(raw: onnx.ModelProto, graph: _Graph, outputs: Sequence[str]) -> on
     made = helper.make_graph(
         graph.nodes,
         "policy",
-        [_dynamic(raw.graph.input[0], INPUT)],
+        [_dynamic(value, value.name) for value in raw.graph.input],
         [_dynamic(value, name) for value, name in zip(raw.graph.output, outputs, strict=True)],
         initializers,
     )

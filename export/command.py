@@ -51,6 +51,8 @@ class Options:
     """Seed of the first episode."""
     conversion_limit: float = 120.0
     """Seconds that paddle2onnx may take."""
+    trust_code: Flag = False
+    """Import the trunk that the checkpoint names, where it names one of its maker's own: that runs its code."""
     json: Flag = False
     """Print the result as JSON on stdout; progress goes to stderr."""
 
@@ -99,12 +101,13 @@ def run(chosen: Options) -> Result:
         raise MissingExtraError("paddle2onnx", "export")
     scales = _quantized(chosen, checkpoint)
     # Started before Paddle is imported here, which takes as long as importing it in the child.
-    with converting(checkpoint.path, limit_s=chosen.conversion_limit) as conversion:
+    with converting(checkpoint.path, limit_s=chosen.conversion_limit, trust_code=chosen.trust_code) as conversion:
         load_paddle()
         from export import pipeline  # only now: Paddle reads its settings when it is first imported
 
         models = Path(chosen.models)
-        request = pipeline.Request(checkpoint, scales, chosen.name, models, chosen.episodes, chosen.seed)
+        playing = chosen.episodes, chosen.seed
+        request = pipeline.Request(checkpoint, scales, chosen.name, models, *playing, trust_code=chosen.trust_code)
         outcome = pipeline.export_run(request, conversion)
     return _result(outcome, time.monotonic() - began)
 

@@ -21,7 +21,7 @@ from paddleport.importing import child_command, child_environment
 
 OPSET = 13
 """The lowest opset with per-channel quantization: old edge runtimes read it too."""
-INPUT = "obs"
+TRUST_CODE = "trust-code"
 RAW = "model.onnx"
 NAMES = "names.json"
 _LIMIT = 2 * 2**30
@@ -99,7 +99,12 @@ class Conversion:
 
 @contextlib.contextmanager
 def converting(
-    checkpoint: Path, *, opset: int = OPSET, limit_s: float = 120.0, command: Sequence[str] | None = None
+    checkpoint: Path,
+    *,
+    opset: int = OPSET,
+    limit_s: float = 120.0,
+    trust_code: bool = False,
+    command: Sequence[str] | None = None,
 ) -> Iterator[Conversion]:
     """Convert a checkpoint's policy in a child process, side by side with the caller's own work.
 
@@ -109,6 +114,7 @@ def converting(
         checkpoint: a checkpoint's folder.
         opset: the ONNX opset to write.
         limit_s: how long the caller is ready to wait for it.
+        trust_code: whether to import the trunk that the checkpoint names.
         command: another converter; the folder to write to is appended to it.
     """
     with (
@@ -116,8 +122,9 @@ def converting(
         tempfile.TemporaryFile() as log,
     ):
         folder = Path(name)
+        trusted = [TRUST_CODE] if trust_code else []
         arguments = (
-            child_command("export.paddle_child", str(checkpoint.resolve()), name, str(opset))
+            child_command("export.paddle_child", str(checkpoint.resolve()), name, str(opset), *trusted)
             if command is None
             else [*command, name]
         )

@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 import onnx
 
-from export.convert import INPUT
+from export.observations import plainest
 from export.parity import TOLERANCE, run_onnx
 from export.qdq import quantized
 from paddleport.bundle import row_error
 from paddleport.session import Session
-from paddleport.spaces import Array
+from paddleport.spaces import Array, Leaves, Space, batch_size, joined, rows_of
 from quantize.scales import LayerScales
 
 _ROWS = 63
@@ -24,17 +24,18 @@ _SAFETY = 2.0
 FLOAT32_TOLERANCE = TOLERANCE
 
 
-def golden_observations(visited: Array) -> Array:
-    """Zeros and a thinned selection of visited observations, [at most 64, …]."""
-    rows = np.linspace(0, len(visited) - 1, min(_ROWS, len(visited))).round().astype(np.intp)
-    return np.concatenate([np.zeros_like(visited[:1]), visited[rows]])
+def golden_observations(space: Space, visited: Leaves) -> Leaves:
+    """The plainest observation and a thinned selection of visited ones, each array [at most 64, …]."""
+    count = batch_size(visited)
+    rows = np.linspace(0, count - 1, min(_ROWS, count)).round().astype(np.intp)
+    return joined([plainest(space), rows_of(visited, rows)])
 
 
-def golden_arrays(obs: Array, sessions: Mapping[str, Session], outputs: Sequence[str]) -> dict[str, Array]:
-    """`obs`, and `<precision>.<output>` for every session and output."""
-    arrays = {INPUT: obs}
+def golden_arrays(obs: Leaves, sessions: Mapping[str, Session], outputs: Sequence[str]) -> dict[str, Array]:
+    """The graph's inputs, and `<precision>.<output>` for every session and output."""
+    arrays = dict(obs)
     for precision, session in sessions.items():
-        answers = run_onnx(session, obs, outputs, batch=len(obs))
+        answers = run_onnx(session, obs, outputs, batch=batch_size(obs))
         arrays.update({f"{precision}.{name}": values for name, values in answers.items()})
     return arrays
 
@@ -43,7 +44,7 @@ def int8_tolerance(
     model: onnx.ModelProto,
     layers: Mapping[str, LayerScales],
     weights: Mapping[str, Array],
-    obs: Array,
+    obs: Leaves,
 ) -> float:
     """How far another CPU's int8 answers may lie from the golden ones, in the measure of `row_error`.
 
@@ -67,6 +68,6 @@ def int8_tolerance(
     }
     names = [output.name for output in model.graph.output]
     sessions = [Session(quantized(model, chosen, weights).SerializeToString()) for chosen in (layers, nudged)]
-    exact, moved = (run_onnx(session, obs, names, batch=len(obs)) for session in sessions)
+    exact, moved = (run_onnx(session, obs, names, batch=batch_size(obs)) for session in sessions)
     worst = max(row_error(moved[name], exact[name]) for name in names if exact[name].dtype.kind == "f")
     return max(_SAFETY * worst, FLOAT32_TOLERANCE)

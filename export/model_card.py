@@ -4,27 +4,43 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from paddleport.manifest import Manifest, ReturnStatistics
-from paddleport.spaces import Array, Box, Discrete, Space
+from paddleport.spaces import (
+    OBSERVATION,
+    Box,
+    DictSpace,
+    Discrete,
+    Leaf,
+    Leaves,
+    Space,
+    TupleSpace,
+    describe,
+    leaf_spaces,
+)
 from quantize.gate import half_width
 
 _ROWS = 32
+_LARGE = 256
+_INLINE = 64
 
 
-def model_card(manifest: Manifest, trainer: ReturnStatistics, sizes: Mapping[str, int], example: Array) -> str:
+def model_card(manifest: Manifest, trainer: ReturnStatistics, sizes: Mapping[str, int], example: Leaves) -> str:
     """Write the model card.
 
     Args:
         manifest: the bundle's, with its version.
         trainer: returns of the policy as it was trained, in Paddle.
         sizes: bytes of each file.
-        example: one observation.
+        example: one observation, array by array.
     """
     sections = [
         _head(manifest),
-        "## Observation\n\n" + _space_table(manifest.observation_space),
-        "## Action\n\n" + _space_table(manifest.action_space) + "\n\n" + _action_rule(manifest),
+        "## Observation\n\n" + _space_tables(manifest.observation_space),
+        "## Action\n\n" + _space_tables(manifest.action_space) + "\n\n" + _action_rule(manifest),
         "## Returns\n\n" + _returns(manifest, trainer),
         "## Precisions\n\n" + _precisions(manifest, sizes),
         "## Proof\n\n" + _proof(manifest),
@@ -45,11 +61,23 @@ def _head(manifest: Manifest) -> str:
     )
 
 
-def _space_table(space: Space) -> str:
+def _space_tables(space: Space) -> str:
+    """A table for each array of the observation, under the name of the graph's input."""
+    leaves = leaf_spaces(space)
+    if len(leaves) == 1 and OBSERVATION in leaves:
+        return _space_table(leaves[OBSERVATION])
+    return "\n\n".join(f"### `{name}`\n\n{_space_table(leaf)}" for name, leaf in leaves.items())
+
+
+def _space_table(space: Leaf) -> str:
+    if not isinstance(space, Box | Discrete):
+        return f"{describe(space)}; {space.dtype}."
     if isinstance(space, Discrete):
         names = space.names or ("",) * space.n
         rows = [(str(space.start + index), name) for index, name in enumerate(names)]
         return "One int64 a row.\n\n" + _table(("action", "meaning"), rows)
+    if space.size > _LARGE:
+        return f"{describe(space)}."
     return f"{space.dtype}, shape {list(space.shape)}.\n\n" + _table(
         ("element", "name", "unit", "lowest", "highest"), _elements(space)
     )
@@ -66,8 +94,19 @@ def _elements(space: Box) -> list[tuple[str, ...]]:
 def _action_rule(manifest: Manifest) -> str:
     if "q_values" in {output.name for output in manifest.outputs}:
         return "The action is the one with the largest of `q_values`; there is no distribution to sample from."
-    if manifest.action_transform.kind == "argmax":
+    transform = manifest.action_transform
+    if transform.splits:
+        parts = ", ".join(map(str, transform.splits))
+        return f"`logits` are parts of {parts}; the action is the largest of each. Sample from each part's softmax."
+    if transform.kind == "threshold":
+        return "The action is 1 where `logits` are above 0; sample 1 with the probability sigmoid(`logits`)."
+    if transform.kind == "argmax":
         return "The action is the one with the largest of `logits`; sample from their softmax to act at random."
+    if transform.kind == "tanh":
+        return (
+            "The action is tanh(`mean`), mapped from [-1, 1] to the bounds (a dimension without two finite bounds is "
+            "passed through); sample a Gaussian of `mean` and exp(`log_std`) before the tanh to act at random."
+        )
     return (
         "The action is `mean`, clipped to [-1, 1] and mapped to the bounds (a dimension without two finite bounds is "
         "passed through); sample a Gaussian of `mean` and exp(`log_std`) before the clip to act at random."
@@ -103,7 +142,7 @@ def _precisions(manifest: Manifest, sizes: Mapping[str, int]) -> str:
     ]
     table = _table(("precision", "file", "bytes", "action agreement", "golden tolerance"), rows)
     text = (
-        "Agreement with the trainer on visited observations: the share of equal actions (Discrete), or 1 - mean "
+        "Agreement with the trainer on visited observations: the share of equal actions (of choices), or 1 - mean "
         "|difference| over the action's range (Box)."
     )
     return f"{table}\n\n{text}{_quantization(manifest)}"
@@ -131,20 +170,38 @@ def _proof(manifest: Manifest) -> str:
     )
 
 
-def _use(manifest: Manifest, example: Array) -> str:
-    value = json.dumps([round(float(element), 3) for element in example])
+def _use(manifest: Manifest, example: Leaves) -> str:
+    value = _literal(manifest.observation_space, example)
+    body = f"'{{\"observation\": {value}}}'" if value else '@body.json   # {"observation": …}'
+    given = value or "observation"
     name = manifest.name
     return (
         "Over HTTP:\n\n```\n"
         "paddleport serve --models models --port 8000\n"
         f"curl -s http://127.0.0.1:8000/v1/policies/{name}/act -H 'Content-Type: application/json' \\\n"
-        f"  -d '{{\"observation\": {value}}}'\n"
+        f"  -d {body}\n"
         "```\n\nIn Python, in process or from a server:\n\n```python\n"
         "from paddleport import Client, Policy\n\n"
-        f'Policy.load("models/{name}/{manifest.version}").act({value})\n'
-        f'Client("http://127.0.0.1:8000").act("{name}", {value})\n'
+        f'Policy.load("models/{name}/{manifest.version}").act({given})\n'
+        f'Client("http://127.0.0.1:8000").act("{name}", {given})\n'
         "```"
     )
+
+
+def _literal(space: Space, example: Leaves) -> str | None:
+    """One observation as JSON, which Python reads too; None where it is too long to show."""
+    if sum(array.size for array in example.values()) > _INLINE:
+        return None
+    return json.dumps(_nested(space, example, OBSERVATION))
+
+
+def _nested(space: Space, example: Leaves, name: str) -> Any:  # noqa: ANN401 - nested as the space is
+    if isinstance(space, DictSpace):
+        return {key: _nested(part, example, f"{name}.{key}") for key, part in space.spaces.items()}
+    if isinstance(space, TupleSpace):
+        return [_nested(part, example, f"{name}.{index}") for index, part in enumerate(space.spaces)]
+    array = example[name]
+    return (array.astype(np.float64).round(3) if array.dtype.kind == "f" else array).tolist()
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -8,13 +8,23 @@ from collections.abc import Sequence
 import numpy as np
 import paddle
 
-from export.convert import INPUT
 from export.observations import ObservationSets
-from paddleport.bundle import row_error
+from paddleport.bundle import decided, row_error
 from paddleport.errors import GateError
 from paddleport.manifest import Parity
 from paddleport.session import Session
-from paddleport.spaces import Array, Box, Discrete, Space
+from paddleport.spaces import (
+    OBSERVATION,
+    Array,
+    Box,
+    Leaves,
+    Space,
+    batch_size,
+    integer_range,
+    leaf_spaces,
+    rows_of,
+)
+from train.encoding import VECTOR
 from train.network import PolicyNetwork, run_network
 
 TOLERANCE = 1e-5
@@ -28,9 +38,10 @@ BATCHES = (1, 2, 7, 64)
 Outputs = dict[str, Array]
 
 
-def run_onnx(session: Session, obs: Array, names: Sequence[str], batch: int = BATCHES[-1]) -> Outputs:
+def run_onnx(session: Session, obs: Leaves, names: Sequence[str], batch: int = BATCHES[-1]) -> Outputs:
     """Evaluate an ONNX policy on observations [n, …], `batch` rows at a time."""
-    parts = [session.run({INPUT: obs[start : start + batch]}, names) for start in range(0, len(obs), batch)]
+    starts = range(0, batch_size(obs), batch)
+    parts = [session.run(rows_of(obs, slice(start, start + batch)), names) for start in starts]
     return {name: np.concatenate(columns) for name, columns in zip(names, zip(*parts, strict=True), strict=True)}
 
 
@@ -49,18 +60,18 @@ def prove_float32(network: PolicyNetwork, session: Session, sets: ObservationSet
         worst_visited = max(worst_visited, _check_visited(trainer["visited"], visited, batch))
         worst_extreme = max(worst_extreme, _check_rest(trainer["rest"], rest, exact, batch))
         for expected, got in ((trainer["visited"], visited), (trainer["rest"], rest)):
-            _check_choice(expected, got, batch)
+            _check_choice(network.action_space, expected, got, batch)
             check_actions(network.action_space, got, "float32")
     check_repeatable(session, sets.everything, network.output_names, "float32")
     return Parity(
-        observations=len(sets.everything),
+        observations=batch_size(sets.everything),
         worst_visited=worst_visited,
         worst_extreme=worst_extreme,
         tolerance=TOLERANCE,
     )
 
 
-def evaluate_float64(network: PolicyNetwork, obs: Array) -> Outputs:
+def evaluate_float64(network: PolicyNetwork, obs: Leaves) -> Outputs:
     """Evaluate the trainer's network with weights and arithmetic in float64.
 
     An observation is read as float32 first, as the network reads it.
@@ -68,7 +79,9 @@ def evaluate_float64(network: PolicyNetwork, obs: Array) -> Outputs:
     double = copy.deepcopy(network)
     double.to(dtype="float64")
     with paddle.no_grad():
-        features = double.normalize(paddle.to_tensor(obs).astype("float32")).astype("float64")
+        features = double.features({name: paddle.to_tensor(array) for name, array in obs.items()})
+        if VECTOR in features:
+            features[VECTOR] = features[VECTOR].astype("float64")
         outputs = double.heads(features)
         outputs["action"] = double.action(outputs)
         if "value" in outputs:
@@ -86,10 +99,7 @@ def check_actions(space: Space, outputs: Outputs, precision: str) -> None:
         if not np.isfinite(values).all():
             raise GateError(f"The {precision} policy's {name!r} is not finite on some observations")
     action = outputs["action"]
-    if isinstance(space, Discrete):
-        low, high = np.asarray(space.start), np.asarray(space.start + space.n - 1)
-    else:
-        low, high = (bound.astype(space.dtype) for bound in space.bounds())
+    low, high = _action_bounds(space)
     if (action < low).any() or (action > high).any():
         raise GateError(
             f"The {precision} policy acts outside its action space",
@@ -98,7 +108,15 @@ def check_actions(space: Space, outputs: Outputs, precision: str) -> None:
         )
 
 
-def check_repeatable(session: Session, obs: Array, names: Sequence[str], precision: str) -> None:
+def _action_bounds(space: Space) -> tuple[Array, Array]:
+    if isinstance(space, Box):
+        low, high = space.bounds()
+        return low.astype(space.dtype), high.astype(space.dtype)
+    lowest, highest = integer_range(leaf_spaces(space)[OBSERVATION])
+    return np.asarray(lowest), np.asarray(highest)
+
+
+def check_repeatable(session: Session, obs: Leaves, names: Sequence[str], precision: str) -> None:
     """The same observations twice give the same bytes.
 
     Raises:
@@ -127,20 +145,18 @@ def _check_rest(trainer: Outputs, got: Outputs, exact: Outputs, batch: int) -> f
     return max(_errors(trainer, got).values())
 
 
-def _check_choice(expected: Outputs, got: Outputs, batch: int) -> None:
+def _check_choice(space: Space, expected: Outputs, got: Outputs, batch: int) -> None:
     """Where the best choice leads by more than the tolerance lets it move, it has to be the same."""
     values = expected.get("logits", expected.get("q_values"))
     if values is None:
         return
-    logits = values.astype(np.float64)
-    ordered = np.sort(logits, axis=1)
-    margin = ordered[:, -1] - ordered[:, -2] if logits.shape[1] > 1 else np.full(len(logits), np.inf)
-    decided = margin > 2 * TOLERANCE * np.maximum(1.0, np.abs(logits).max(axis=1))
-    turned = int((expected["action"] != got["action"])[decided].sum())
+    clear = decided(space, values, TOLERANCE, len(values))
+    different = (expected["action"] != got["action"])[clear]
+    turned = int(different.reshape(len(different), -1).any(axis=1).sum())
     if turned:
         raise GateError(
             "The float32 file chooses other actions than the trainer where the choice is clear",
-            expected=f"the same on all {int(decided.sum())} observations, in batches of {batch}",
+            expected=f"the same on all {int(clear.sum())} observations, in batches of {batch}",
             got=f"others on {turned}",
         )
 
@@ -157,10 +173,3 @@ def _not_equal(name: str, where: str, allowed: float, error: float) -> GateError
         got=f"{error:.3g}",
         todo="Nothing was published. Please report this with the run's config.yaml",
     )
-
-
-def vector_box(space: Space) -> Box:
-    """The observation space as the Box that it is; a network for any other kind does not exist yet."""
-    if not isinstance(space, Box):
-        raise GateError("Parity knows observations in a Box only", expected="Box", got=space)
-    return space

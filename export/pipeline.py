@@ -19,7 +19,7 @@ from export.model_card import model_card
 from export.observations import ObservationSets, observation_sets
 from export.publish import npz_bytes, publish
 from export.qdq import quantized
-from paddleport.checkpoint import Checkpoint
+from paddleport.checkpoint import Checkpoint, CheckpointState
 from paddleport.errors import GateError
 from paddleport.manifest import (
     GOLDEN,
@@ -32,7 +32,7 @@ from paddleport.manifest import (
 )
 from paddleport.progress import stage
 from paddleport.session import Session
-from paddleport.spaces import Array, Discrete
+from paddleport.spaces import Array, Box, Leaves, MultiBinary, MultiDiscrete, leaf_spaces, rows_of
 from quantize import gate
 from quantize.fake import fake_quantized
 from quantize.scales import Quantized
@@ -60,6 +60,7 @@ class Request:
     models: Path
     episodes: int
     seed: int
+    trust_code: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,13 +94,14 @@ def export_run(request: Request, conversion: Conversion) -> Outcome:
         ArtifactError: scales do not belong to the checkpoint, or a file is damaged.
     """
     checkpoint = request.checkpoint
-    network = network_of(checkpoint)
+    network = network_of(checkpoint, trust_code=request.trust_code)
     trainer = _play("trainer", lambda obs: run_network(network, obs)["action"], request, keep=_VISITED)
     with stage("Converting with paddle2onnx", 1) as advance:
         converted = conversion.result()
         advance()
-    model = canonicalize(converted, network.output_names)
-    sets = observation_sets(parity.vector_box(checkpoint.state.observation_space), trainer.observations, request.seed)
+    space = checkpoint.state.observation_space
+    model = canonicalize(converted, leaf_spaces(space), network.output_names)
+    sets = observation_sets(space, trainer.observations, request.seed)
     session = Session(_bytes(model))
     proof = parity.prove_float32(network, session, sets)
     proven = {"float32": _float32(request, network, model, session, trainer)}
@@ -143,7 +145,7 @@ def _int8(
     names = network.output_names
     parity.check_actions(network.action_space, parity.run_onnx(session, sets.everything, names), "int8")
     parity.check_repeatable(session, sets.everything, names, "int8")
-    twin = fake_quantized(network_of(request.checkpoint, weights), layers)
+    twin = fake_quantized(network_of(request.checkpoint, weights, trust_code=request.trust_code), layers)
     written = _agreement(twin, session, sets.visited)
     if written < _WRITER_AGREEMENT:
         raise GateError(
@@ -156,7 +158,7 @@ def _int8(
     returns = gate.compare_returns(trainer, played)
     agreement = _agreement(network, session, sets.visited)
     gate.check("The int8 file", agreement, returns, gate.Tolerance(), _INT8_ADVICE)
-    obs = golden.golden_observations(trainer.observations)
+    obs = golden.golden_observations(request.checkpoint.state.observation_space, trainer.observations)
     info = PrecisionInfo(
         file=INT8_FILE,
         tolerance=golden.int8_tolerance(model, layers, weights, obs),
@@ -193,7 +195,7 @@ def _manifest(
         environment=state.environment,
         observation_space=state.observation_space,
         action_space=state.action_space,
-        action_transform=ActionTransform(kind="argmax" if isinstance(state.action_space, Discrete) else "affine"),
+        action_transform=_transform(state),
         inputs=tensor_infos(model.graph.input),
         outputs=tensor_infos(model.graph.output),
         opset=model.opset_import[0].version,
@@ -204,6 +206,16 @@ def _manifest(
         parity=proof,
         quantization=report,
     )
+
+
+def _transform(state: CheckpointState) -> ActionTransform:
+    """How the outputs become an action."""
+    space = state.action_space
+    if isinstance(space, Box):
+        return ActionTransform(kind="tanh" if state.network.squash else "affine")
+    if isinstance(space, MultiBinary):
+        return ActionTransform(kind="threshold")
+    return ActionTransform(kind="argmax", splits=space.nvec if isinstance(space, MultiDiscrete) else ())
 
 
 def _provenance(checkpoint: Checkpoint) -> Provenance:
@@ -228,13 +240,13 @@ def _publish(
     trainer: Episodes,
 ) -> Outcome:
     sessions = {name: candidate.session for name, candidate in proven.items()}
-    obs = golden.golden_observations(trainer.observations)
+    obs = golden.golden_observations(request.checkpoint.state.observation_space, trainer.observations)
     files = {candidate.file: candidate.data for candidate in proven.values()}
     files[GOLDEN] = npz_bytes(golden.golden_arrays(obs, sessions, network.output_names))
     sizes = {name: len(data) for name, data in files.items()}
 
     def with_card(manifest: Manifest) -> dict[str, bytes]:
-        return {**files, CARD: model_card(manifest, trainer.statistics, sizes, obs[-1]).encode()}
+        return {**files, CARD: model_card(manifest, trainer.statistics, sizes, rows_of(obs, -1)).encode()}
 
     path = publish(request.models, draft, with_card)
     manifest = msgspec.structs.replace(draft, version=int(path.name))
@@ -247,11 +259,11 @@ def _play(label: str, policy: BatchPolicy, request: Request, *, keep: int = 0) -
         return play(policy, env_id, request.episodes, request.seed, keep=keep, on_episode=advance)
 
 
-def _acting(session: Session) -> Callable[[Array], Array]:
-    return lambda obs: session.run({parity.INPUT: obs}, ("action",))[0]
+def _acting(session: Session) -> Callable[[Leaves], Array]:
+    return lambda obs: session.run(obs, ("action",))[0]
 
 
-def _agreement(network: PolicyNetwork, session: Session, obs: Array) -> float:
+def _agreement(network: PolicyNetwork, session: Session, obs: Leaves) -> float:
     expected = run_network(network, obs)["action"]
     return gate.action_agreement(network.action_space, expected, parity.run_onnx(session, obs, ("action",))["action"])
 

@@ -14,7 +14,7 @@ from paddleport import sealed
 from paddleport.errors import ArtifactError, UsageError
 from paddleport.manifest import GOLDEN, MANIFEST, SCHEMA_VERSION, Manifest, PrecisionInfo
 from paddleport.session import DEFAULT_PROVIDERS, Session
-from paddleport.spaces import Array
+from paddleport.spaces import Array, MultiBinary, MultiDiscrete, Space
 
 _TENSOR_TYPES = {
     *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
@@ -75,7 +75,7 @@ class Bundle:
         return Session(self._contents[self.precision(precision).file], providers, threads)
 
     def golden(self) -> dict[str, Array]:
-        """The golden vectors: `obs`, and `<precision>.<output>` for each precision and output.
+        """The golden vectors: the graph's inputs, and `<precision>.<output>` for each precision and output.
 
         Raises:
             ArtifactError: one of them is missing, or they are not equally many, at least one.
@@ -134,7 +134,8 @@ def replay_golden(bundle: Bundle, precision: str, session: Session) -> None:
         if (got.shape, got.dtype) != (expected.shape, expected.dtype):
             raise _not_golden(bundle, precision, name, f"shape {got.shape} and type {got.dtype}")
         if expected.dtype.kind == "i":
-            if (got != expected)[_decided(golden, precision, tolerance)].any():
+            values = golden.get(f"{precision}.logits", golden.get(f"{precision}.q_values"))
+            if (got != expected)[decided(bundle.manifest.action_space, values, tolerance, len(got))].any():
                 raise _not_golden(bundle, precision, name, "another action")
             continue
         worst = row_error(got, expected)
@@ -156,14 +157,31 @@ def row_error(got: Array, expected: Array) -> float:
         return float((difference / scale).max(initial=0.0))
 
 
-def _decided(golden: dict[str, Array], precision: str, tolerance: float) -> Array:
-    """Rows whose best choice leads by more than the tolerance allows to move: there the argmax must not turn."""
-    values = golden.get(f"{precision}.logits", golden.get(f"{precision}.q_values"))
-    if values is None or values.shape[-1] < 2:
-        return np.arange(len(golden[f"{precision}.action"]))
-    ordered = np.sort(values.astype(np.float64), axis=1)
-    scale = np.maximum(1.0, np.abs(values).max(axis=1))
-    return np.flatnonzero(ordered[:, -1] - ordered[:, -2] > 2 * tolerance * scale)
+def decided(space: Space, values: Array | None, tolerance: float, count: int) -> Array:
+    """Rows, bool [batch], whose choice leads by more than the tolerance allows to move: there it must not turn.
+
+    Args:
+        space: the action space.
+        values: `logits` or `q_values` [batch, …]; None where there are none, and every row counts as decided.
+        tolerance: in the measure of `row_error`.
+        count: how many rows there are.
+    """
+    if values is None:
+        return np.ones(count, dtype=bool)
+    numbers = values.astype(np.float64)
+    if isinstance(space, MultiBinary):
+        margin = np.abs(numbers).min(axis=1)
+    else:
+        splits: Array = np.cumsum(space.nvec)[:-1] if isinstance(space, MultiDiscrete) else np.zeros(0, dtype=int)
+        margin = np.min([_lead(part) for part in np.split(numbers, splits, axis=1)], axis=0)
+    led: Array = margin > 2 * tolerance * np.maximum(1.0, np.abs(numbers).max(axis=1))
+    return led
+
+
+def _lead(values: Array) -> Array:
+    """By how much the largest of each row leads, [batch]."""
+    ordered = np.sort(values, axis=1)
+    return ordered[:, -1] - ordered[:, -2] if values.shape[1] > 1 else np.full(len(values), np.inf)
 
 
 def _verified_contents(folder: Path, manifest: Manifest) -> dict[str, bytes]:

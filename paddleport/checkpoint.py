@@ -41,6 +41,12 @@ class NetworkInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the heads are: a distribution's parameters and a value, or a value for each action."""
     dueling: bool = False
     """Whether Q-values are a state's value plus each action's advantage over the mean."""
+    shared_trunk: bool = False
+    """Whether actor and critic stand on one trunk."""
+    squash: bool = False
+    """Whether a Box's mean goes through tanh instead of being clipped."""
+    trunk_class: str = ""
+    """A user's own trunk, `module:Class`; empty for Paddleport's."""
 
 
 class CheckpointState(msgspec.Struct, frozen=True, kw_only=True):

@@ -71,11 +71,15 @@ class EnvironmentInfo(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 class ActionTransform(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How the graph's distribution becomes an action, so that a caller can sample.
 
-    `argmax`: the action is `start + argmax(logits)`. `affine`: clip `mean` to [-1, 1], then map that interval
-    to the bounds; dimensions without two finite bounds pass through and are clipped to what bound they have.
+    `argmax`: the action is `start + argmax(logits)`; MultiDiscrete: of each part of `logits`, `splits` wide.
+    `threshold`: 1 where `logits` > 0. `affine`: clip `mean` to [-1, 1], then map that interval to the bounds;
+    dimensions without two finite bounds pass through and are clipped to what bound they have. `tanh`: the same with
+    tanh in the clip's place.
     """
 
-    kind: Literal["argmax", "affine"]
+    kind: Literal["argmax", "threshold", "affine", "tanh"]
+    splits: tuple[int, ...] = ()
+    """Widths of the parts that `logits` consists of; empty where it is one."""
 
 
 class Provenance(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

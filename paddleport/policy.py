@@ -13,7 +13,7 @@ from paddleport.bundle import Bundle, replay_golden
 from paddleport.errors import ObservationError
 from paddleport.manifest import Manifest
 from paddleport.session import DEFAULT_PROVIDERS, Session
-from paddleport.spaces import Array, Discrete
+from paddleport.spaces import Array, DictSpace, Discrete, Leaves, Space, TupleSpace
 
 _DISTRIBUTIONS = ("logits", "q_values", "mean")
 
@@ -34,7 +34,6 @@ class Policy:
         self.precision = precision
         self.provider = session.provider
         self._session = session
-        self._input = manifest.inputs[0].name
         names = {output.name for output in manifest.outputs}
         # An argmax over NaN is an integer like any other: what it was taken over is looked at as well.
         self._acting = ("action", *(name for name in _DISTRIBUTIONS if name in names))
@@ -76,20 +75,21 @@ class Policy:
         return cls(bundle.manifest, session, precision)
 
     def act(self, obs: Any) -> Any:  # noqa: ANN401 - array or nested list in; int or array out
-        """The deterministic action for one observation: an int for Discrete, an array for Box.
+        """The deterministic action for one observation: an int for Discrete, an array for other spaces.
 
         What `env.reset()` returned, an observation and a dict, is taken too.
 
         Raises:
             ObservationError: wrong shape or type, not finite, or so large that the policy's numbers overflow.
         """
-        if isinstance(obs, tuple) and len(obs) == 2 and isinstance(obs[1], dict):
-            obs = obs[0]  # what env.reset() returned
-        action = self.act_checked(observation.one(self.manifest.observation_space, obs))[0]
+        space = self.manifest.observation_space
+        if _is_reset_result(obs, space):
+            obs = obs[0]
+        action = self.act_checked(observation.one(space, obs))[0]
         return int(action) if isinstance(self.manifest.action_space, Discrete) else action
 
     def act_batch(self, obs: Any) -> Array:  # noqa: ANN401
-        """The deterministic actions for observations [batch, …]: [batch] for Discrete, [batch, …] for Box.
+        """The deterministic actions for observations [batch, …]: [batch] for Discrete, [batch, …] for other spaces.
 
         Raises:
             ObservationError: as `act`, of any of them.
@@ -104,15 +104,15 @@ class Policy:
         """
         names = [output.name for output in self.manifest.outputs]
         batch = observation.many(self.manifest.observation_space, obs)
-        return dict(zip(names, self.run({self._input: batch}, names), strict=True))
+        return dict(zip(names, self.run(batch, names), strict=True))
 
-    def act_checked(self, obs: Array) -> Array:
+    def act_checked(self, obs: Leaves) -> Array:
         """The deterministic actions for observations [batch, …] that `paddleport.observation` has passed.
 
         Raises:
             ObservationError: the observations are so large that the policy's numbers overflow.
         """
-        return self.run({self._input: obs}, self._acting)[0]
+        return self.run(obs, self._acting)[0]
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """The named outputs for checked inputs, in order.
@@ -129,3 +129,10 @@ class Policy:
                     got=f"magnitudes up to {max(np.abs(obs).max() for obs in feeds.values()):.3g}",
                 )
         return results
+
+
+def _is_reset_result(obs: Any, space: Space) -> bool:  # noqa: ANN401
+    """Whether this is what `env.reset()` returned, an observation and a dict, and no observation of two parts."""
+    if not (isinstance(obs, tuple) and len(obs) == 2 and isinstance(obs[1], dict)):
+        return False
+    return not (isinstance(space, TupleSpace) and len(space.spaces) == 2 and isinstance(space.spaces[1], DictSpace))

@@ -6,6 +6,7 @@ Bounds that are infinite are written as null, since JSON has no infinity.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -204,6 +205,33 @@ def leaves_of(space: Space, value: Any, name: str = OBSERVATION) -> Leaves:  # n
     for (key, part), index in zip(parts(space).items(), keys, strict=True):
         found |= leaves_of(part, value[index], f"{name}.{key}")
     return found
+
+
+def batch_size(leaves: Leaves) -> int:
+    """How many observations a batch holds."""
+    return len(next(iter(leaves.values())))
+
+
+def rows_of(leaves: Leaves, rows: Any) -> Leaves:  # noqa: ANN401 - whatever indexes an array
+    """Some of a batch's observations."""
+    return {name: array[rows] for name, array in leaves.items()}
+
+
+def joined(batches: Sequence[Leaves]) -> Leaves:
+    """Batches, one behind the other."""
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+
+
+def integer_range(space: Leaf) -> tuple[Any, Any]:
+    """The smallest and the largest value of a space of integers, of all elements or of each."""
+    if isinstance(space, Discrete):
+        return space.start, space.start + space.n - 1
+    if isinstance(space, MultiDiscrete):
+        return np.array(space.starts), np.array(space.starts) + np.array(space.nvec) - 1
+    if isinstance(space, MultiBinary):
+        return 0, 1
+    info = np.iinfo(space.dtype)
+    return int(info.min), int(info.max)
 
 
 def box(low: Array, high: Array, dtype: str, names: tuple[str, ...] = (), units: tuple[str, ...] = ()) -> Box:

@@ -44,6 +44,8 @@ class Options:
     """Episodes that the gate plays with the float and with the quantized policy."""
     seed: int = 7
     """Seed of the first episode that the gate plays."""
+    trust_code: Flag = False
+    """Import the trunk that the checkpoint names, where it names one of its maker's own: that runs its code."""
     json: Flag = False
     """Print the result as JSON."""
 
@@ -95,6 +97,7 @@ def run(chosen: Options) -> Result:
         calibration_episodes=chosen.calibration_episodes,
         episodes=chosen.episodes,
         seed=chosen.seed,
+        trust_code=chosen.trust_code,
     )
     path, document = pipeline.quantize_run(request)
     returns = document.report.returns

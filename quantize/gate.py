@@ -13,7 +13,7 @@ import numpy as np
 
 from paddleport.errors import GateError
 from paddleport.manifest import ReturnStatistics
-from paddleport.spaces import Array, Discrete, Space
+from paddleport.spaces import Array, Box, Space
 
 if TYPE_CHECKING:
     from train.episodes import Episodes
@@ -91,7 +91,7 @@ def student_quantile(freedom: int) -> float:
 def action_agreement(space: Space, expected: Array, got: Array) -> float:
     """How alike two policies act on the same observations, 1 for no difference.
 
-    Discrete: the share of equal actions. Box: 1 - mean |difference| over the range of each dimension, a dimension
+    Finite choices: the share of equal ones. Box: 1 - mean |difference| over the range of each dimension, a dimension
     without two finite bounds being measured by the range that the expected actions span.
 
     Args:
@@ -99,7 +99,7 @@ def action_agreement(space: Space, expected: Array, got: Array) -> float:
         expected: actions [batch, …].
         got: the other policy's.
     """
-    if isinstance(space, Discrete):
+    if not isinstance(space, Box):
         return float((expected == got).mean())
     low, high = space.bounds()
     span = np.where(np.isfinite(high - low), high - low, np.ptp(expected, axis=0))

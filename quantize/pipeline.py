@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paddleport.checkpoint import Checkpoint
 from paddleport.progress import stage
-from paddleport.spaces import Array
+from paddleport.spaces import Leaves, batch_size
 from quantize import gate, ptq, scales
 from quantize.fake import fake_quantized
 from quantize.scales import Quantization, Report
@@ -34,6 +34,7 @@ class Request:
     calibration_episodes: int
     episodes: int
     seed: int
+    trust_code: bool = False
 
 
 def quantize_run(request: Request, tolerance: gate.Tolerance | None = None) -> tuple[Path, Quantization]:
@@ -52,7 +53,7 @@ def quantize_run(request: Request, tolerance: gate.Tolerance | None = None) -> t
         UsageError: its environment cannot be made here.
     """
     checkpoint = request.checkpoint
-    network = network_of(checkpoint)
+    network = network_of(checkpoint, trust_code=request.trust_code)
     observations = _visited(network, request)
     with stage(f"Deciding scales ({request.observer})", 1) as advance:
         layers = ptq.calibrate(network, observations, request.observer)
@@ -66,7 +67,7 @@ def quantize_run(request: Request, tolerance: gate.Tolerance | None = None) -> t
         step=checkpoint.state.step,
         seed=request.seed,
         calibration_episodes=request.calibration_episodes,
-        calibration_observations=len(observations),
+        calibration_observations=batch_size(observations),
         layers=layers,
         report=report,
         versions={**versions(), "paddleslim": importlib.metadata.version("paddleslim")},
@@ -85,10 +86,12 @@ def compare(network: PolicyNetwork, twin: PolicyNetwork, checkpoint: Checkpoint,
     agreement = gate.action_agreement(
         network.action_space, run_network(network, visited)["action"], run_network(twin, visited)["action"]
     )
-    return Report(agreement=agreement, agreement_observations=len(visited), returns=gate.compare_returns(floats, fakes))
+    return Report(
+        agreement=agreement, agreement_observations=batch_size(visited), returns=gate.compare_returns(floats, fakes)
+    )
 
 
-def _visited(network: PolicyNetwork, request: Request) -> Array:
+def _visited(network: PolicyNetwork, request: Request) -> Leaves:
     env_id = request.checkpoint.state.environment.id
     episodes, seed = request.calibration_episodes, request.seed + CALIBRATION_SEEDS
     return _play("Calibrating", network, env_id, episodes, seed, keep=_CALIBRATION_OBSERVATIONS).observations

@@ -14,8 +14,9 @@ from paddle.quantization import PTQ, QuantConfig
 from paddle.quantization.base_observer import BaseObserver
 from paddle.quantization.factory import ObserverFactory
 
-from paddleport.spaces import Array
+from paddleport.spaces import Leaves
 from quantize.scales import LayerScales
+from train.encoding import VECTOR
 from train.network import PolicyNetwork
 
 with warnings.catch_warnings():
@@ -38,7 +39,7 @@ HEADROOM = 4.0
 """The grid of an observation reaches this much further than what calibration saw."""
 
 
-def calibrate(network: PolicyNetwork, observations: Array, observer: str) -> dict[str, LayerScales]:
+def calibrate(network: PolicyNetwork, observations: Leaves, observer: str) -> dict[str, LayerScales]:
     """Decide the scales of every linear layer, in the policy's branch and in the value's.
 
     Layers that read the observation itself get two digits and some headroom. Most of what int8 costs a small policy is
@@ -47,8 +48,8 @@ def calibrate(network: PolicyNetwork, observations: Array, observer: str) -> dic
 
     Args:
         network: the float policy, in evaluation mode; it is left as it is.
-        observations: raw observations [n, …]. They go through in one batch: PaddleSlim's MSE and EMD observers
-            forget the batches before the last.
+        observations: raw observations, each array [n, …]. They go through in one batch: PaddleSlim's MSE and EMD
+            observers forget the batches before the last.
         observer: a key of `OBSERVERS`.
 
     Returns:
@@ -60,15 +61,15 @@ def calibrate(network: PolicyNetwork, observations: Array, observer: str) -> dic
     )
     watched = PTQ(config).quantize(network)
     with paddle.no_grad():
-        features = watched.normalize(paddle.to_tensor(observations))
+        features = watched.features({name: paddle.to_tensor(array) for name, array in observations.items()})
         watched.heads(features)
     layers = [(path, layer) for path, layer in watched.named_sublayers() if isinstance(layer, QuantedLinear)]
-    return {path: _scales(layer, features) for path, layer in layers}
+    return {path: _scales(layer, features.get(VECTOR)) for path, layer in layers}
 
 
-def _scales(layer: Any, features: paddle.Tensor) -> LayerScales:  # noqa: ANN401 - Paddle types quanters as optional
+def _scales(layer: Any, vector: paddle.Tensor | None) -> LayerScales:  # noqa: ANN401 - Paddle types quanters as optional
     layer.weight_quanter.cal_thresholds()
-    reads_observation = layer.activation_quanter.seen is features
+    reads_observation = layer.activation_quanter.seen is vector
     return LayerScales(
         activation_abs_max=float(layer.activation_quanter.scales()) * (HEADROOM if reads_observation else 1.0),
         activation_digits=2 if reads_observation else 1,

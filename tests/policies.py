@@ -22,7 +22,8 @@ from paddleport.spaces import Box, Discrete, Space  # noqa: E402
 from quantize.ptq import calibrate  # noqa: E402
 from quantize.scales import LayerScales  # noqa: E402
 from train.checkpointing import write_checkpoint  # noqa: E402
-from train.network import PolicyNetwork, initial_weights, load_arrays, state_arrays  # noqa: E402
+from train.initialization import initial_weights
+from train.network import PolicyNetwork, load_arrays, state_arrays  # noqa: E402
 
 ASYMMETRIC = Box(shape=(4,), dtype="float32", low=(-1.0, -3.0, 0.0, None), high=(1.0, 5.0, 10.0, 2.0))
 PENDULUM = Box(shape=(3,), dtype="float32", low=(-1.0, -1.0, -8.0), high=(1.0, 1.0, 8.0))

@@ -7,7 +7,8 @@ import numpy as np
 from paddleport.checkpoint import CheckpointState, NetworkInfo, step_name
 from train.checkpointing import now, versions, write_checkpoint
 from train.environment import describe_environment
-from train.network import PolicyNetwork, initial_weights, load_arrays, state_arrays
+from train.initialization import initial_weights
+from train.network import PolicyNetwork, load_arrays, state_arrays
 
 
 def untrained_run(

@@ -22,9 +22,10 @@ T = TypeVar("T")
 CONFIG = "config.yaml"
 _LIMIT = 2**20
 _COUNTS = ("num_envs", "n_steps", "batch_size", "epochs", "train_every", "target_every", "replay_capacity")
+_ZERO_OR_MORE = ("value_clip_range", "target_kl", "entropy_coef", "value_coef", "learning_starts")
 _SHARES = (
     *("gamma", "gae_lambda", "rmsprop_decay", "exploration_start", "exploration_end", "exploration_fraction"),
-    *("priority_exponent", "importance_start"),
+    *("priority_exponent", "importance_start", "target_tau"),
 )
 _POSITIVE = ("learning_rate", "clip_range", "max_grad_norm", "adam_epsilon", "optimizer_epsilon")
 _PRESETS = Path(__file__).parent / "presets"
@@ -85,11 +86,21 @@ class OnPolicyConfig:
     normalize_advantage: bool = True
     """Whether advantages are standardised within each minibatch."""
     normalize_obs: bool = True
-    """Whether the policy normalises observations by their running mean and variance."""
+    """Whether the policy normalises observations by their running mean and variance; images and choices never are."""
+    normalize_reward: bool = False
+    """Whether learning sees rewards divided by the running deviation of discounted returns."""
     hidden_sizes: tuple[int, ...] = (64, 64)
-    """Widths of the hidden layers of the actor's and of the critic's network."""
+    """Widths of the hidden layers of the actor's and of the critic's network; behind the convolutions for images."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Non-linearity after each hidden layer."""
+    trunk: Literal["auto", "separate", "shared"] = "auto"
+    """Whether actor and critic have a network each or one for both; auto shares it where there are images."""
+    trunk_class: str = ""
+    """A trunk of your own, module:Class, a paddle.nn.Layer made with the features' shapes by name."""
+    squash: bool = False
+    """Whether Box actions go through tanh instead of being clipped at their bounds."""
+    log_std_init: float = 0.0
+    """Logarithm of the Gaussian's standard deviation at the start, in [-1, 1] coordinates."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +115,10 @@ class PPOConfig(OnPolicyConfig):
     """How far the probability ratio may move, at the start."""
     clip_range_schedule: Schedule = "constant"
     """Whether the clip range stays or falls linearly to zero."""
+    value_clip_range: float = 0.0
+    """How far a value may move in an update of its rollout; 0 leaves it free."""
+    target_kl: float = 0.0
+    """A rollout's updates end when the approximate KL divergence is half again as large as this; 0 never ends them."""
     adam_epsilon: float = 1e-5
     """Adam's ε."""
 
@@ -149,7 +164,9 @@ class DQNConfig:
     learning_rate_schedule: Schedule = "constant"
     """Whether the learning rate stays or falls linearly to zero."""
     target_every: int = 100
-    """Environment steps between copies of the network that targets come from."""
+    """Environment steps between updates of the network that targets come from."""
+    target_tau: float = 1.0
+    """How far it then moves to the network that learns: 1 copies it, less is a soft update."""
     learning_starts: int = 1000
     """Environment steps before the first update."""
     exploration_start: float = 1.0
@@ -163,7 +180,7 @@ class DQNConfig:
     dueling: bool = False
     """Whether Q-values are a state's value plus each action's advantage over the mean."""
     replay_capacity: int = 1_000_000
-    """Transitions that the replay memory holds; memory is taken at once for vectors."""
+    """Transitions that the replay memory holds; memory is taken as it fills."""
     prioritized: bool = False
     """Whether transitions are drawn in proportion to their TD errors."""
     priority_exponent: float = 0.6
@@ -174,10 +191,14 @@ class DQNConfig:
     """Gradients are scaled down to this global norm."""
     adam_epsilon: float = 1e-8
     """Adam's ε."""
+    normalize_obs: bool = False
+    """Whether the policy normalises observations by their running mean and variance; images and choices never are."""
     hidden_sizes: tuple[int, ...] = (256, 256)
-    """Widths of the hidden layers."""
+    """Widths of the hidden layers; behind the convolutions for images."""
     activation: Literal["tanh", "relu"] = "relu"
     """Non-linearity after each hidden layer."""
+    trunk_class: str = ""
+    """A trunk of your own, module:Class, a paddle.nn.Layer made with the features' shapes by name."""
 
 
 AlgorithmConfig: TypeAlias = PPOConfig | A2CConfig | DQNConfig
@@ -286,8 +307,9 @@ def check(config: TrainConfig[AlgorithmConfig]) -> None:
     rules += [(name, value, value >= 1, "at least 1") for name, value in counts.items()]
     rules += [(name, values[name], 0 <= values[name] <= 1, "0 … 1") for name in _SHARES if name in values]
     rules += [(name, values[name], values[name] > 0, "above 0") for name in _POSITIVE if name in values]
+    rules += [(name, values[name], values[name] >= 0, "0 or more") for name in _ZERO_OR_MORE if name in values]
     sizes = values["hidden_sizes"]
-    rules.append(("hidden_sizes", sizes, bool(sizes) and min(sizes) >= 1, "one or more, each at least 1"))
+    rules.append(("hidden_sizes", sizes, min(sizes, default=1) >= 1, "widths of at least 1 each"))
     if isinstance(config.algorithm, OnPolicyConfig):
         rules.append(("n_steps", values["n_steps"], values["n_steps"] >= 2, "at least 2"))
     if isinstance(config.algorithm, PPOConfig):

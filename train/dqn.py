@@ -10,16 +10,19 @@ from gymnasium.vector import VectorEnv
 from paddle import nn
 
 from paddleport.checkpoint import NetworkInfo
-from paddleport.spaces import Array, Box, Discrete, Space
-from train.acting import QActor
-from train.collector import EpisodeCounter, check_finite
+from paddleport.spaces import Array, Discrete, Leaves, Space, leaf_spaces
+from train.acting import make_actor
 from train.config import DQNConfig
+from train.encoding import Encoder, prefixed
 from train.engines.base import Engine, Optimizer, Problem
+from train.initialization import initial_weights
 from train.iteration import episode_means, finite_means
 from train.losses import DQN_TERMS, dqn_loss
-from train.network import QNetwork, initial_weights
+from train.network import QNetwork
+from train.normalizer import RunningNormalizer
 from train.replay import Replay
 from train.schedules import falling, scheduled
+from train.stepping import Stepper
 
 _STEPS_AN_ITERATION = 256
 """What is logged is the mean over about this many environment steps."""
@@ -51,14 +54,12 @@ class DQN:
         UsageError: the action space is not Discrete.
     """
 
-    normalizer = None
-
     def __init__(
         self,
         config: DQNConfig,
         envs: VectorEnv,
-        observation_space: Box,
-        action_space: Discrete,
+        observation_space: Space,
+        action_space: Space,
         make_engine: Callable[[Problem], Engine],
         rng: np.random.Generator,
     ) -> None:
@@ -66,33 +67,41 @@ class DQN:
         self.network_info = NetworkInfo(
             hidden_sizes=config.hidden_sizes,
             activation=config.activation,
-            normalize_obs=False,
+            normalize_obs=config.normalize_obs,
             kind="q_values",
             dueling=config.dueling,
+            trunk_class=config.trunk_class,
         )
         make_online = partial(QNetwork, observation_space, action_space, self.network_info)
         online = initial_weights(make_online(), rng)
-        self._start, self._actions = action_space.start, action_space.n
+        self._start, self._actions = _choices(action_space)
+        self.encoder = Encoder(observation_space, normalize=config.normalize_obs)
         self.engine = make_engine(self._problem(observation_space, action_space))
-        self.engine.load_weights(_prefixed("online", online) | _prefixed("target", online))
-        self.actor = QActor(self.network_info)
+        self.engine.load_weights(prefixed("online", online) | prefixed("target", online))
+        self.actor = make_actor(observation_space, action_space, self.network_info, make_online)
         self.actor.load(online)
+        leaves = leaf_spaces(observation_space)
         self.replay = Replay(
             config.replay_capacity,
             config.num_envs,
-            observation_space.shape,
-            observation_space.dtype,
+            {name: (leaf.shape, leaf.dtype) for name, leaf in leaves.items()},
             config.n_steps,
             config.gamma,
             config.priority_exponent if config.prioritized else 0.0,
         )
-        self._envs = envs
-        self._obs: Array = np.zeros(0)
-        self._resetting = np.zeros(config.num_envs, dtype=bool)
-        self._episodes = EpisodeCounter(config.num_envs)
-        self.step = 0
+        self.stepper = Stepper(envs, observation_space)
         self.updates = 0
         self._target_step = 0
+
+    @property
+    def step(self) -> int:
+        """Transitions taken so far."""
+        return self.stepper.step
+
+    @property
+    def normalizer(self) -> RunningNormalizer | None:
+        """The normaliser of observations, where the policy has one."""
+        return self.encoder.normalizer
 
     def iterate(self, progress: float) -> dict[str, float | None]:
         """Some rounds of steps in the environments and the updates behind them.
@@ -114,36 +123,34 @@ class DQN:
         while self.step - first < _STEPS_AN_ITERATION:
             terms += self._round(epsilon, learning_rate, beta)
         return {
-            **episode_means(*self._episodes.ended()),
+            **episode_means(*self.stepper.ended()),
             **finite_means(DQN_TERMS, terms, self.step),
             "epsilon": epsilon,
             "replay_size": float(len(self.replay)),
             "learning_rate": learning_rate,
+            "updates": float(len(terms)),
         }
 
     def end_episodes(self) -> None:
         """Count the episodes that are going on as truncated."""
-        self.replay.cut(self._obs)
+        self.replay.cut(self.stepper.obs)
 
     def reset_environments(self, seed: int) -> None:
         """Start a new episode in every environment."""
-        self._obs, _ = self._envs.reset(seed=seed)
-        self._resetting = np.zeros(self.config.num_envs, dtype=bool)
-        self._episodes.reset()
+        self.stepper.reset(seed)
 
-    def act(self, obs: Array) -> Array:
+    def act(self, obs: Leaves) -> Array:
         """Greedy actions in the environment's units for raw observations [batch, …]."""
-        best: Array = self.actor.q_values(obs.astype(np.float32)).argmax(axis=1)
-        return best + self._start
+        return self._greedy(obs) + self._start
 
     def policy_tensors(self) -> dict[str, Array]:
         """Tensors of the whole policy, as `QPolicyNetwork` takes them."""
-        return _without("online", self.engine.weights())
+        return _without("online", self.engine.weights()) | self.encoder.policy_tensors()
 
     def trainer_tensors(self) -> dict[str, Array]:
         """What else training needs to continue exactly, the replay apart."""
         target = _without("target", self.engine.weights())
-        return self.engine.optimizer_state() | _prefixed("target", target)
+        return self.engine.optimizer_state() | prefixed("target", target) | self.encoder.trainer_tensors()
 
     def replay_tensors(self) -> dict[str, Array]:
         """The replay memory."""
@@ -160,51 +167,60 @@ class DQN:
         replay: dict[str, Array],
         step: int,
         counters: dict[str, int],
-        _: float,
+        normalizer_count: float,
     ) -> None:
         """Continue from saved tensors and counters; the generator is restored by its owner."""
         target = {name: value for name, value in trainer.items() if name.startswith("target.")}
-        self.engine.load_weights(_prefixed("online", policy) | target)
+        self.engine.load_weights(prefixed("online", policy) | target)
         self.engine.load_optimizer_state(trainer)
         self.actor.load(policy)
         self.replay.restore(replay)
-        self.step, self.updates, self._target_step = step, counters["updates"], counters["target_step"]
+        self.encoder.restore(normalizer_count, trainer)
+        self.stepper.step = step
+        self.updates, self._target_step = counters["updates"], counters["target_step"]
 
     def _round(self, epsilon: float, learning_rate: float, beta: float) -> list[Array]:
         """`train_every` steps in the environments, then updates; returns what each update reported."""
         config, before = self.config, self.step
         for _ in range(max(1, config.train_every // config.num_envs)):
-            self._step(epsilon)
+            self._act(epsilon)
         if self.step < config.learning_starts or len(self.replay) < config.batch_size:
             return []
-        self._refresh_target()
+        self._move_target()
         count = self.step - before if config.gradient_steps < 0 else config.gradient_steps
         terms = [self._learn(learning_rate, beta) for _ in range(count)]
         self.updates += count
         self.actor.load(_without("online", self.engine.weights()))
         return terms
 
-    def _step(self, epsilon: float) -> None:
-        check_finite("observation", self._obs, self.step)
-        random = self.rng.random(len(self._obs)) < epsilon
-        actions = self.rng.integers(self._actions, size=len(self._obs))
+    def _act(self, epsilon: float) -> None:
+        """One step in every environment, a share `epsilon` of them at random."""
+        obs, count = self.stepper.obs, self.stepper.count
+        random = self.rng.random(count) < epsilon
+        actions = self.rng.integers(self._actions, size=count)
         if not random.all():
-            greedy = self.actor.q_values(self._obs.astype(np.float32)).argmax(axis=1)
-            actions = np.where(random, actions, greedy)
-        obs, valid = self._obs, ~self._resetting
-        self._obs, rewards, terminated, truncated, _ = self._envs.step(actions + self._start)
-        check_finite("reward", rewards, self.step)
-        done = terminated | truncated
-        self.replay.append(obs=obs, action=actions, reward=rewards, terminated=terminated, done=done, valid=valid)
-        self._resetting = done
-        self._episodes.add(rewards, valid, done)
-        self.step += int(valid.sum())
+            actions = np.where(random, actions, self._greedy(obs))
+        taken = self.stepper.take(actions + self._start)
+        self.encoder.observe([obs])
+        self.replay.append(
+            obs=obs,
+            action=actions,
+            reward=taken.rewards,
+            terminated=taken.terminated,
+            done=taken.done,
+            valid=taken.valid,
+            final_obs=taken.final_obs,
+        )
+
+    def _greedy(self, obs: Leaves) -> Array:
+        best: Array = self.actor.heads(self.encoder.features(obs))["q_values"].argmax(axis=1)
+        return best
 
     def _learn(self, learning_rate: float, beta: float) -> Array:
         sample = self.replay.sample(self.config.batch_size, self.rng, beta)
         batch = {
-            "obs": sample.obs.astype(np.float32),
-            "next_obs": sample.next_obs.astype(np.float32),
+            **prefixed("obs", self.encoder.features(sample.obs)),
+            **prefixed("next_obs", self.encoder.features(sample.next_obs)),
             "action": sample.actions,
             "returns": sample.returns,
             "discounts": sample.discounts,
@@ -214,25 +230,29 @@ class DQN:
         self.replay.update_priorities(sample.rows, reported[len(DQN_TERMS) :])
         return reported[: len(DQN_TERMS)]
 
-    def _refresh_target(self) -> None:
-        """Copy the network that learns, once in every `target_every` environment steps."""
-        due = self.step // self.config.target_every
+    def _move_target(self) -> None:
+        """Copy the network that learns, or move towards it, once in every `target_every` environment steps."""
+        due, tau = self.step // self.config.target_every, np.float32(self.config.target_tau)
         if due > self._target_step:
             self._target_step = due
-            online = _without("online", self.engine.weights())
-            self.engine.load_weights(_prefixed("online", online) | _prefixed("target", online))
+            weights = self.engine.weights()
+            online, target = _without("online", weights), _without("target", weights)
+            moved = (
+                online if tau == 1 else {name: target[name] + tau * (online[name] - target[name]) for name in online}
+            )
+            self.engine.load_weights(prefixed("online", online) | prefixed("target", moved))
 
-    def _problem(self, observation_space: Box, action_space: Discrete) -> Problem:
+    def _problem(self, observation_space: Space, action_space: Space) -> Problem:
         rows = (self.config.batch_size,)
-        obs = ((*rows, observation_space.size), "float32")
+        features = {name: (rows + shape, kind) for name, (shape, kind) in self.encoder.shapes.items()}
         return Problem(
             make_network=partial(TwinQNetwork, observation_space, action_space, self.network_info),
             loss=partial(dqn_loss, double=self.config.double),
             terms=DQN_TERMS,
             row_terms=("td_errors",),
             batch_shapes={
-                "obs": obs,
-                "next_obs": obs,
+                **{f"obs.{name}": shape for name, shape in features.items()},
+                **{f"next_obs.{name}": shape for name, shape in features.items()},
                 "action": (rows, "int64"),
                 **dict.fromkeys(("returns", "discounts", "weight"), (rows, "float32")),
             },
@@ -241,8 +261,9 @@ class DQN:
         )
 
 
-def _prefixed(prefix: str, weights: dict[str, Array]) -> dict[str, Array]:
-    return {f"{prefix}.{name}": value for name, value in weights.items()}
+def _choices(space: Space) -> tuple[int, int]:
+    """The first action and how many there are; `QNetwork` refuses every other kind of space."""
+    return (space.start, space.n) if isinstance(space, Discrete) else (0, 0)
 
 
 def _without(prefix: str, weights: dict[str, Array]) -> dict[str, Array]:

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from paddleport.errors import TrainingError, UsageError
 from paddleport.manifest import EnvironmentInfo
-from paddleport.spaces import Discrete, DictSpace, MultiBinary, MultiDiscrete, Space, TupleSpace, box
+from paddleport.spaces import DictSpace, Discrete, MultiBinary, MultiDiscrete, Space, TupleSpace, box
 
 _OURS = ("paddleport", "train", "quantize", "export", "serve")
 

@@ -10,14 +10,14 @@ import gymnasium
 import numpy as np
 
 from paddleport.manifest import ReturnStatistics
-from paddleport.spaces import Array
-from train.environment import make_environment
+from paddleport.spaces import Array, Leaves, Space, leaves_of
+from train.environment import describe_space, make_environment
 
 MAX_EPISODE_STEPS = 100_000
 """An episode that is still going on then is cut: some environments never end one."""
 
-BatchPolicy: TypeAlias = Callable[[Array], Any]
-"""Observations [batch, …] → the environment's actions, one a row."""
+BatchPolicy: TypeAlias = Callable[[Leaves], Any]
+"""Observations [batch, …] by the names of the graph's inputs → the environment's actions, one a row."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Episodes:
     """Undiscounted return of each episode, float64 [episodes]."""
     lengths: Array
     """Steps of each episode, int64 [episodes]."""
-    observations: Array
-    """Visited observations, evenly thinned, [at most `keep`, …]."""
+    observations: Leaves
+    """Visited observations, evenly thinned, each array [at most `keep`, …]."""
     seed: int
 
     @property
@@ -70,15 +70,15 @@ def play(
         parallel: how many are played side by side, for the sake of batched inference.
         on_episode: called at each episode's end, for a progress bar.
     """
-    seats = [_Seat(make_environment(env_id)) for _ in range(min(parallel, episodes))]
+    seats = [_seat(env_id) for _ in range(min(parallel, episodes))]
     visited = _Thinned(keep)
     returns, lengths = np.zeros(episodes), np.zeros(episodes, dtype=np.int64)
     waiting = iter(range(episodes))
     try:
         playing = [seat for seat in seats if seat.start(next(waiting, None), seed)]
         while playing:
-            observations = np.stack([seat.obs for seat in playing])
-            visited.extend(observations)
+            observations = _stacked([seat.obs for seat in playing])
+            visited.extend([seat.obs for seat in playing])
             for seat, action in zip(playing, policy(observations), strict=True):
                 if seat.step(action):
                     returns[seat.episode], lengths[seat.episode] = seat.total, seat.length
@@ -88,7 +88,7 @@ def play(
     finally:
         for seat in seats:
             seat.env.close()
-    return Episodes(returns, lengths, visited.array(), seed)
+    return Episodes(returns, lengths, visited.arrays(), seed)
 
 
 @dataclass
@@ -96,7 +96,8 @@ class _Seat:
     """One environment and the episode that it plays."""
 
     env: gymnasium.Env[Any, Any]
-    obs: Any = None
+    space: Space
+    obs: Leaves = field(default_factory=dict)
     episode: int = 0
     total: float = 0.0
     length: int = 0
@@ -107,13 +108,15 @@ class _Seat:
         self.empty = episode is None
         if episode is not None:
             self.episode, self.total, self.length = episode, 0.0, 0
-            self.obs, _ = self.env.reset(seed=seed + episode)
+            obs, _ = self.env.reset(seed=seed + episode)
+            self.obs = leaves_of(self.space, obs)
         return not self.empty
 
     def step(self, action: Any) -> bool:  # noqa: ANN401 - the environment's own action
         """Act once; returns whether the episode is over."""
         plain = int(action) if np.ndim(action) == 0 else action
-        self.obs, reward, terminated, truncated, _ = self.env.step(plain)
+        obs, reward, terminated, truncated, _ = self.env.step(plain)
+        self.obs = leaves_of(self.space, obs)
         self.total += float(reward)
         self.length += 1
         return bool(terminated or truncated or self.length >= MAX_EPISODE_STEPS)
@@ -126,19 +129,28 @@ class _Thinned:
     limit: int
     stride: int = 1
     seen: int = 0
-    rows: list[Array] = field(default_factory=list)
+    rows: list[Leaves] = field(default_factory=list)
 
-    def extend(self, batch: Sequence[Array] | Array) -> None:
-        """Offer rows, in order."""
+    def extend(self, batch: Sequence[Leaves]) -> None:
+        """Offer observations, in order."""
         if not self.limit:
             return
         for row in batch:
             if self.seen % self.stride == 0:
-                self.rows.append(row.copy())
+                self.rows.append({name: array.copy() for name, array in row.items()})
             self.seen += 1
         while len(self.rows) > self.limit:
             self.rows, self.stride = self.rows[::2], self.stride * 2
 
-    def array(self) -> Array:
-        """The rows kept, [n, …]."""
-        return np.stack(self.rows) if self.rows else np.zeros(0)
+    def arrays(self) -> Leaves:
+        """The observations kept, each array [n, …]."""
+        return _stacked(self.rows) if self.rows else {}
+
+
+def _seat(env_id: str) -> _Seat:
+    env = make_environment(env_id)
+    return _Seat(env, describe_space(env.observation_space))
+
+
+def _stacked(rows: Sequence[Leaves]) -> Leaves:
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}

@@ -18,7 +18,7 @@ from paddleport.errors import ArtifactError, UsageError
 from paddleport.manifest import MANIFEST, ReturnStatistics
 from paddleport.options import Flag
 from paddleport.progress import stage
-from paddleport.spaces import Space, describe
+from paddleport.spaces import Space, describe, leaf_spaces
 from train.environment import describe_environment
 from train.episodes import BatchPolicy, play
 
@@ -44,6 +44,8 @@ class Options:
     """Of a bundle: which of its policies plays; left out, float32."""
     env: str = ""
     """Another environment than the one the policy was trained in."""
+    trust_code: Flag = False
+    """Import the trunk that a run names, where it names one of its maker's own: that runs its code."""
     json: Flag = False
     """Print the result as JSON on stdout; progress goes to stderr."""
 
@@ -99,10 +101,15 @@ def show(evaluation: Evaluation) -> None:
 def _check_spaces(environment: str, spaces: Spaces) -> None:
     _, *found = describe_environment(environment)
     for what, expected, got in zip(("observations", "actions"), spaces, found, strict=True):
-        if (type(expected), expected.shape) != (type(got), got.shape):
+        if _form(expected) != _form(got):
             raise UsageError(
                 f"The policy does not fit {environment}: other {what}", expected=describe(expected), got=describe(got)
             )
+
+
+def _form(space: Space) -> dict[str, tuple[type, tuple[int, ...]]]:
+    """Kind and shape of each array: what has to be alike for a policy to be played."""
+    return {name: (type(leaf), leaf.shape) for name, leaf in leaf_spaces(space).items()}
 
 
 def _load(chosen: Options) -> tuple[BatchPolicy, str, str, Spaces]:
@@ -111,7 +118,7 @@ def _load(chosen: Options) -> tuple[BatchPolicy, str, str, Spaces]:
     if (path / "config.yaml").is_file():
         if chosen.precision not in (None, "float32"):
             raise UsageError("A run plays in float32", got=f"--precision {chosen.precision}", todo="Evaluate a bundle")
-        return _load_run(path, chosen.checkpoint or None)
+        return _load_run(path, chosen.checkpoint or None, trust_code=chosen.trust_code)
     if not (path / MANIFEST).is_file() and not versions_in(path):
         raise ArtifactError(
             f"There is nothing to evaluate at {path}",
@@ -123,14 +130,14 @@ def _load(chosen: Options) -> tuple[BatchPolicy, str, str, Spaces]:
     return _load_bundle(path, chosen.precision or "float32")
 
 
-def _load_run(path: Path, which: str | None) -> tuple[BatchPolicy, str, str, Spaces]:
+def _load_run(path: Path, which: str | None, *, trust_code: bool) -> tuple[BatchPolicy, str, str, Spaces]:
     checkpoint = Run(path).checkpoint(which)
     from train.runtime import load_paddle  # only for a run: a bundle plays without Paddle
 
     load_paddle()
     from train.network import network_of, run_network
 
-    network = network_of(checkpoint)
+    network = network_of(checkpoint, trust_code=trust_code)
     state = checkpoint.state
     spaces = state.observation_space, state.action_space
     return (lambda obs: run_network(network, obs)["action"]), state.environment.id, str(checkpoint.path), spaces
@@ -142,4 +149,4 @@ def _load_bundle(path: Path, precision: str) -> tuple[BatchPolicy, str, str, Spa
     policy = Policy.load(path, precision=precision)
     manifest = policy.manifest
     label = f"{manifest.name} version {manifest.version} {precision}"
-    return policy.act_batch, manifest.environment.id, label, (manifest.observation_space, manifest.action_space)
+    return policy.act_checked, manifest.environment.id, label, (manifest.observation_space, manifest.action_space)

@@ -18,22 +18,50 @@ def weighted_mean(values: paddle.Tensor, weight: paddle.Tensor) -> paddle.Tensor
     return (values * weight).sum() / weight.sum()
 
 
+def features_in(batch: dict[str, paddle.Tensor], prefix: str) -> dict[str, paddle.Tensor]:
+    """The features of an observation in a batch: what is named `<prefix>.<feature>`."""
+    start = f"{prefix}."
+    return {name.removeprefix(start): tensor for name, tensor in batch.items() if name.startswith(start)}
+
+
+def value_errors(
+    outputs: dict[str, paddle.Tensor], batch: dict[str, paddle.Tensor], clip_range: float
+) -> paddle.Tensor:
+    """Squared errors of the values, [batch].
+
+    Args:
+        outputs: `value` [batch, 1].
+        batch: `value_target`, and `value` when the rollout was made, [batch].
+        clip_range: above 0, the larger of the error and of that of the value moved by at most this much counts
+            (Huang et al. 2022, detail 9).
+    """
+    value = outputs["value"].squeeze(-1)
+    errors = (value - batch["value_target"]).square()
+    if clip_range <= 0:
+        return errors
+    before = batch["value"]
+    moved = before + paddle.clip(value - before, -clip_range, clip_range)
+    return paddle.maximum(errors, (moved - batch["value_target"]).square())
+
+
 def ppo_loss(
     outputs: dict[str, paddle.Tensor],
     batch: dict[str, paddle.Tensor],
     distribution: Distribution,
     value_coef: float,
     entropy_coef: float,
+    value_clip_range: float = 0.0,
 ) -> dict[str, paddle.Tensor]:
     """PPO's clipped surrogate with value and entropy terms (Schulman et al. 2017, equations 7 and 9).
 
     Args:
         outputs: the distribution's parameters [batch, …] and `value` [batch, 1].
-        batch: `action` [batch, …], and [batch]: `log_prob` under the policy that acted, `advantage`, `value_target`,
-            `weight`; and `clip_range` [1].
+        batch: `action` [batch, …], and [batch]: `log_prob` under the policy that acted, `value` as it was then,
+            `advantage`, `value_target`, `weight`; and `clip_range` [1].
         distribution: the action distribution.
         value_coef: weight of the squared value error.
         entropy_coef: weight of the entropy.
+        value_clip_range: how far a value may move; 0 leaves it free.
 
     Returns:
         `PPO_TERMS`, scalars: `loss` is minimised, the rest is for reading. `approx_kl` is Schulman's low-variance
@@ -46,7 +74,7 @@ def ppo_loss(
     clipped = paddle.minimum(paddle.maximum(ratio, 1 - clip), 1 + clip)
     surrogate = paddle.minimum(ratio * batch["advantage"], clipped * batch["advantage"])
     policy_loss = -weighted_mean(surrogate, weight)
-    value_loss = weighted_mean((outputs["value"].squeeze(-1) - batch["value_target"]).square(), weight)
+    value_loss = weighted_mean(value_errors(outputs, batch, value_clip_range), weight)
     mean_entropy = weighted_mean(entropy, weight)
     outside = ((ratio - 1).abs() > clip).astype("float32")
     return {
@@ -81,7 +109,7 @@ def a2c_loss(
     weight = batch["weight"]
     log_prob, entropy = distribution.log_prob_and_entropy(outputs, batch["action"])
     policy_loss = -weighted_mean(log_prob * batch["advantage"], weight)
-    value_loss = weighted_mean((outputs["value"].squeeze(-1) - batch["value_target"]).square(), weight)
+    value_loss = weighted_mean(value_errors(outputs, batch, 0.0), weight)
     mean_entropy = weighted_mean(entropy, weight)
     return {
         "loss": policy_loss + value_coef * value_loss - entropy_coef * mean_entropy,
@@ -103,16 +131,18 @@ def dqn_loss(
 
     Args:
         network: its `online` part learns, its `target` part gives the targets.
-        batch: `obs` and `next_obs` [batch, …]; `action`, n-step `returns`, `discounts`, `weight` [batch].
+        batch: the features of `obs` and `next_obs` [batch, …]; `action`, n-step `returns`, `discounts` and `weight`
+            [batch].
         double: whether the online network chooses the next action.
 
     Returns:
         `DQN_TERMS`, scalars, and `td_errors` [batch].
     """
-    q_values = network.online.heads(batch["obs"])["q_values"]
+    features, next_features = features_in(batch, "obs"), features_in(batch, "next_obs")
+    q_values = network.online.heads(features)["q_values"]
     chosen = paddle.take_along_axis(q_values, batch["action"].unsqueeze(-1), axis=-1).squeeze(-1)
-    next_values = network.target.heads(batch["next_obs"])["q_values"]
-    choosing = network.online.heads(batch["next_obs"])["q_values"].detach() if double else next_values
+    next_values = network.target.heads(next_features)["q_values"]
+    choosing = network.online.heads(next_features)["q_values"].detach() if double else next_values
     best = paddle.argmax(choosing, axis=-1, keepdim=True)
     next_value = paddle.take_along_axis(next_values, best, axis=-1).squeeze(-1)
     errors = chosen - (batch["returns"] + batch["discounts"] * next_value).detach()

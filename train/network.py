@@ -1,12 +1,12 @@
 """The policy network: raw observation in, environment action out.
 
-Everything between the two (normalisation, trunk, heads, the deterministic action in the environment's own units)
-is in `PolicyNetwork.forward`, so that the exported graph is the whole function.
+Everything between the two (normalisation, image scaling, trunk, heads, the deterministic action in the environment's
+own units) is in `PolicyNetwork.forward`, so that the exported graph is the whole function.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import paddle
@@ -15,43 +15,32 @@ from paddle.nn import functional as F  # noqa: N812 - Paddle's own convention
 
 from paddleport.checkpoint import Checkpoint, NetworkInfo
 from paddleport.errors import ArtifactError, UsageError
-from paddleport.spaces import Array, Box, Discrete, Space, describe
+from paddleport.spaces import (
+    OBSERVATION,
+    Array,
+    Box,
+    Discrete,
+    Leaf,
+    Leaves,
+    MultiBinary,
+    MultiDiscrete,
+    Space,
+    describe,
+)
+from train.actions import ActionHead, best, head_size
+from train.encoding import VECTOR, encoding_of
+from train.normalizer import NORMALIZED_LIMIT
+from train.trunks import make_trunk
 
-NORMALIZED_LIMIT = 10.0
-"""Normalised observations are clipped to ± this."""
-
-ACTIVATIONS = {"tanh": F.tanh, "relu": F.relu}
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
-
-
-class MLP(nn.Layer):
-    """Fully connected layers with an activation after each.
-
-    Args:
-        inputs: width of the input.
-        hidden_sizes: width of each layer.
-        activation: a key of `ACTIVATIONS`.
-    """
-
-    def __init__(self, inputs: int, hidden_sizes: tuple[int, ...], activation: str) -> None:
-        super().__init__()
-        widths = (inputs, *hidden_sizes)
-        self.layers = nn.LayerList([nn.Linear(*pair) for pair in zip(widths, hidden_sizes, strict=False)])
-        self.activation = ACTIVATIONS[activation]
-
-    def forward(self, features: paddle.Tensor) -> paddle.Tensor:
-        """[batch, inputs] → [batch, hidden_sizes[-1]]."""
-        for layer in self.layers:
-            features = self.activation(layer(features))
-        return features
+Tensors: TypeAlias = dict[str, paddle.Tensor]
 
 
 class ActorCritic(nn.Layer):
-    """Actor and critic with separate trunks, on observations that are normalised already: what training updates.
+    """Actor and critic on the features of an observation (`train.encoding`): what training updates.
 
     Args:
-        observation_space: a Box of one dimension.
-        action_space: Discrete (outputs `logits`) or Box (outputs `mean` and `log_std`).
+        observation_space: the observation space.
+        action_space: Box (outputs `mean` and `log_std`), or a finite choice (outputs `logits`).
         info: sizes and switches.
 
     Raises:
@@ -60,23 +49,24 @@ class ActorCritic(nn.Layer):
 
     def __init__(self, observation_space: Space, action_space: Space, info: NetworkInfo) -> None:
         super().__init__()
-        inputs = _vector_size(observation_space)
-        width = info.hidden_sizes[-1]
         self.info = info
         self.action_space = action_space
-        self.policy_trunk = MLP(inputs, info.hidden_sizes, info.activation)
-        self.policy_head = nn.Linear(width, _head_size(action_space))
-        self.value_trunk = MLP(inputs, info.hidden_sizes, info.activation)
-        self.value_head = nn.Linear(width, 1)
+        size = head_size(action_space)
+        self.policy_trunk = make_trunk(observation_space, info)
+        self.policy_head = nn.Linear(self.policy_trunk.width, size)
+        if not info.shared_trunk:
+            self.value_trunk = make_trunk(observation_space, info)
+        self.value_head = nn.Linear(self.policy_trunk.width, 1)
         if isinstance(action_space, Box):
             zeros = nn.initializer.Constant(0.0)
-            self.log_std = self.create_parameter([action_space.size], default_initializer=zeros)
+            self.log_std = self.create_parameter([size], default_initializer=zeros)
 
-    def heads(self, features: paddle.Tensor) -> dict[str, paddle.Tensor]:
-        """Normalised observations → the distribution's parameters [batch, …] and `value` [batch, 1]."""
-        output = self.policy_head(self.policy_trunk(features))
-        value = self.value_head(self.value_trunk(features))
-        if isinstance(self.action_space, Discrete):
+    def heads(self, features: Tensors) -> Tensors:
+        """Features → the distribution's parameters [batch, …] and `value` [batch, 1]."""
+        hidden = self.policy_trunk(features)
+        output = self.policy_head(hidden)
+        value = self.value_head(hidden if self.info.shared_trunk else self.value_trunk(features))
+        if not isinstance(self.action_space, Box):
             return {"logits": output, "value": value}
         # Added to zeros of the batch's shape: a broadcast that every exporter keeps.
         log_std = paddle.zeros_like(output) + self.log_std
@@ -87,7 +77,7 @@ class QNetwork(nn.Layer):
     """A value for each action (Mnih et al. 2015), optionally by dueling streams (Wang et al. 2016, equation 9).
 
     Args:
-        observation_space: a Box of one dimension.
+        observation_space: the observation space.
         action_space: Discrete.
         info: sizes and switches.
 
@@ -99,20 +89,20 @@ class QNetwork(nn.Layer):
         super().__init__()
         if not isinstance(action_space, Discrete):
             raise UsageError(
-                "Q-values need a finite choice of actions",
+                "DQN gives a value to each of a finite choice of actions",
                 expected="a Discrete action space",
                 got=describe(action_space),
+                todo="PPO and A2C take every action space: --algo ppo",
             )
-        width = info.hidden_sizes[-1]
         self.info = info
         self.action_space = action_space
-        self.trunk = MLP(_vector_size(observation_space), info.hidden_sizes, info.activation)
-        self.head = nn.Linear(width, action_space.n)
+        self.trunk = make_trunk(observation_space, info)
+        self.head = nn.Linear(self.trunk.width, action_space.n)
         if info.dueling:
-            self.state_head = nn.Linear(width, 1)
+            self.state_head = nn.Linear(self.trunk.width, 1)
 
-    def heads(self, features: paddle.Tensor) -> dict[str, paddle.Tensor]:
-        """Normalised observations → `q_values` [batch, n]."""
+    def heads(self, features: Tensors) -> Tensors:
+        """Features → `q_values` [batch, n]."""
         hidden = self.trunk(features)
         output = self.head(hidden)
         if self.info.dueling:
@@ -120,74 +110,81 @@ class QNetwork(nn.Layer):
         return {"q_values": output}
 
 
-class _WithNormalizer(nn.Layer):
-    """The observation normaliser in front of a network."""
+class _WithEncoder(nn.Layer):
+    """What stands in front of a network: from raw observations to features."""
 
     info: NetworkInfo
 
-    def _add_normalizer(self, observation_space: Space) -> None:
-        if self.info.normalize_obs:
-            inputs = _vector_size(observation_space)
-            self.register_buffer("obs_mean", paddle.zeros([inputs], dtype="float32"))
-            self.register_buffer("obs_std", paddle.ones([inputs], dtype="float32"))
+    def _add_encoder(self, observation_space: Space) -> None:
+        self.encoding = encoding_of(observation_space)
+        self.normalizes = self.info.normalize_obs and self.encoding.numbers_size > 0
+        if self.normalizes:
+            size = [self.encoding.numbers_size]
+            self.register_buffer("obs_mean", paddle.zeros(size, dtype="float32"))
+            self.register_buffer("obs_std", paddle.ones(size, dtype="float32"))
 
-    def normalize(self, obs: paddle.Tensor) -> paddle.Tensor:
-        """Raw observations [batch, inputs] → what the trunks take, float32."""
-        obs = obs.astype("float32")
-        if not self.info.normalize_obs:
-            return obs
-        return paddle.clip((obs - self.obs_mean) / self.obs_std, -NORMALIZED_LIMIT, NORMALIZED_LIMIT)
+    def features(self, obs: paddle.Tensor | Tensors) -> Tensors:
+        """Raw observations [batch, …] → what the trunks take: what `Encoding.features` does in NumPy."""
+        leaves = obs if isinstance(obs, dict) else {OBSERVATION: obs}
+        encoding = self.encoding
+        parts = []
+        if encoding.numbers:
+            rows = [leaves[name].astype("float32").flatten(1) for name in encoding.numbers]
+            parts.append(self._normalized(rows[0] if len(rows) == 1 else paddle.concat(rows, axis=-1)))
+        parts += [_one_hot(leaf, leaves[name]) for name, leaf in encoding.choices.items()]
+        features = {name: leaves[name] for name in encoding.images}
+        if parts:
+            features[VECTOR] = parts[0] if len(parts) == 1 else paddle.concat(parts, axis=-1)
+        return features
+
+    def _normalized(self, numbers: paddle.Tensor) -> paddle.Tensor:
+        if not self.normalizes:
+            return numbers
+        return paddle.clip((numbers - self.obs_mean) / self.obs_std, -NORMALIZED_LIMIT, NORMALIZED_LIMIT)
 
 
-class PolicyNetwork(ActorCritic, _WithNormalizer):
-    """The policy's whole function: an `ActorCritic` between the observation normaliser and the action in its units."""
+class PolicyNetwork(ActorCritic, _WithEncoder):
+    """The policy's whole function: an `ActorCritic` between the encoder and the action in its units."""
 
     def __init__(self, observation_space: Space, action_space: Space, info: NetworkInfo) -> None:
         super().__init__(observation_space, action_space, info)
-        self._add_normalizer(observation_space)
-        self.distribution_outputs = ("logits",) if isinstance(action_space, Discrete) else ("mean", "log_std")
-        if isinstance(action_space, Box):
-            for name, values in affine_bounds(action_space).items():
-                self.register_buffer(name, paddle.to_tensor(values), persistable=False)
+        self._add_encoder(observation_space)
+        self.distribution_outputs = ("mean", "log_std") if isinstance(action_space, Box) else ("logits",)
+        self.action = ActionHead(action_space, squash=info.squash)
 
     @property
     def output_names(self) -> tuple[str, ...]:
         """Names of what `forward` returns, in order."""
         return ("action", *self.distribution_outputs, "value")
 
-    def action(self, outputs: dict[str, paddle.Tensor]) -> paddle.Tensor:
-        """The deterministic action in the environment's units: int64 [batch], or the Box's type [batch, size]."""
-        if isinstance(self.action_space, Discrete):
-            return _best(outputs["logits"], self.action_space)
-        clipped = paddle.minimum(paddle.maximum(outputs["mean"], self.mean_low), self.mean_high)
-        action = clipped * self.action_scale + self.action_offset
-        bounded = paddle.minimum(paddle.maximum(action, self.action_low), self.action_high)
-        return bounded.astype(self.action_space.dtype)
+    def forward(self, obs: paddle.Tensor | Tensors) -> tuple[paddle.Tensor, ...]:
+        """Raw observations → `output_names`, in order; `value` is [batch].
 
-    def forward(self, obs: paddle.Tensor) -> tuple[paddle.Tensor, ...]:
-        """Raw observations → `output_names`, in order; `value` is [batch]."""
-        outputs = self.heads(self.normalize(obs))
+        Args:
+            obs: [batch, …], or a dict of these where the observation has parts.
+        """
+        outputs = self.heads(self.features(obs))
         distribution = [outputs[name] for name in self.distribution_outputs]
         return (self.action(outputs), *distribution, outputs["value"].squeeze(-1))
 
 
-class QPolicyNetwork(QNetwork, _WithNormalizer):
-    """The greedy policy's whole function: a `QNetwork` between the observation normaliser and the best action."""
+class QPolicyNetwork(QNetwork, _WithEncoder):
+    """The greedy policy's whole function: a `QNetwork` between the encoder and the best action."""
 
     output_names = ("action", "q_values")
     distribution_outputs = ("q_values",)
 
     def __init__(self, observation_space: Space, action_space: Space, info: NetworkInfo) -> None:
         super().__init__(observation_space, action_space, info)
-        self._add_normalizer(observation_space)
+        self._add_encoder(observation_space)
 
-    def action(self, outputs: dict[str, paddle.Tensor]) -> paddle.Tensor:
+    def action(self, outputs: Tensors) -> paddle.Tensor:
         """The greedy action, int64 [batch]."""
-        return _best(outputs["q_values"], self.action_space)
+        return best(outputs["q_values"], self.action_space.start)
 
-    def forward(self, obs: paddle.Tensor) -> tuple[paddle.Tensor, ...]:
+    def forward(self, obs: paddle.Tensor | Tensors) -> tuple[paddle.Tensor, ...]:
         """Raw observations → `output_names`, in order."""
-        outputs = self.heads(self.normalize(obs))
+        outputs = self.heads(self.features(obs))
         return self.action(outputs), outputs["q_values"]
 
 
@@ -197,63 +194,16 @@ def policy_network(observation_space: Space, action_space: Space, info: NetworkI
     return kind(observation_space, action_space, info)
 
 
-def _best(values: paddle.Tensor, space: Discrete) -> paddle.Tensor:
-    """The action with the largest value, int64 [batch]."""
-    best = paddle.argmax(values, axis=-1)
-    return best + space.start if space.start else best
-
-
-def affine_bounds(space: Box) -> dict[str, Array]:
-    """Constants, float32 [size], of the affine map from [-1, 1] to the bounds.
-
-    A dimension without two finite bounds is not scaled: `mean_low` and `mean_high` are then the largest floats.
-
-    Raises:
-        UsageError: two bounds are further apart than float32 can say.
-    """
-    low, high = (bound.reshape(-1) for bound in space.bounds())
-    both = np.isfinite(low) & np.isfinite(high)
-    if (np.abs(np.where(both, high - low, 0.0)) > _FLOAT32_MAX).any():
-        raise UsageError(
-            "This action space is wider than float32 reaches",
-            expected=f"bounds that are at most {_FLOAT32_MAX:.3g} apart, or infinite",
-            got=describe(space),
-        )
-    span = np.where(both, high, 0.0) - np.where(both, low, 0.0)
-    middle = np.where(both, high, 0.0) + np.where(both, low, 0.0)
-    constants = {
-        "mean_low": np.where(both, -1.0, -_FLOAT32_MAX),
-        "mean_high": np.where(both, 1.0, _FLOAT32_MAX),
-        "action_scale": np.where(both, span / 2, 1.0),
-        "action_offset": middle / 2,
-    }
-    rounded = {name: values.astype(np.float32) for name, values in constants.items()}
-    return rounded | {"action_low": _inside(low, np.inf), "action_high": _inside(high, -np.inf)}
-
-
-def _inside(bounds: Array, inwards: float) -> Array:
-    """Bounds, float64 [size], as the nearest float32 that are not outside them."""
-    nearest = np.clip(bounds, -_FLOAT32_MAX, _FLOAT32_MAX).astype(np.float32)
-    outside = nearest < bounds if inwards > 0 else nearest > bounds
-    outside &= np.isfinite(bounds)
-    return np.where(outside, np.nextafter(nearest, np.float32(inwards)), nearest).astype(np.float32)
-
-
-def initial_weights(network: nn.Layer, rng: np.random.Generator) -> dict[str, Array]:
-    """Orthogonal weights and zero biases by structural path, as PPO's reference implementations use.
-
-    Gains: √2 in the trunks, 0.01 for the policy's head, 1 for heads of values (Engstrom et al. 2020, table 1; Huang et
-    al. 2022, detail 2). Drawn with NumPy, so that both engines start from the same numbers.
-    """
-    weights = {}
-    for name, parameter in network.named_parameters():
-        shape = tuple(parameter.shape)
-        if len(shape) != 2:
-            weights[name] = np.zeros(shape, dtype=np.float32)
-            continue
-        gain = {"policy_head.weight": 0.01}.get(name, 1.0 if "head." in name else 2**0.5)
-        weights[name] = _orthogonal(shape, gain, rng)
-    return weights
+def _one_hot(leaf: Leaf, values: paddle.Tensor) -> paddle.Tensor:
+    """[batch, …] → float32 [batch, leaf size]."""
+    if isinstance(leaf, Discrete):
+        return F.one_hot(values - leaf.start if leaf.start else values, leaf.n)
+    if isinstance(leaf, MultiDiscrete):
+        columns = paddle.unstack(values, axis=1)
+        choices = zip(columns, leaf.nvec, leaf.starts, strict=True)
+        return paddle.concat([F.one_hot(column - start, n) for column, n, start in choices], axis=-1)
+    assert isinstance(leaf, MultiBinary)  # noqa: S101 - the only kind left
+    return values.astype("float32").flatten(1)
 
 
 def state_arrays(network: nn.Layer) -> dict[str, Array]:
@@ -279,48 +229,32 @@ def load_arrays(network: nn.Layer, arrays: dict[str, Array]) -> None:
         tensor.set_value(arrays[name])
 
 
-def network_of(checkpoint: Checkpoint, tensors: dict[str, Array] | None = None) -> Any:  # noqa: ANN401
+def network_of(checkpoint: Checkpoint, tensors: dict[str, Array] | None = None, *, trust_code: bool = False) -> Any:  # noqa: ANN401
     """Rebuild a checkpoint's policy, ready to evaluate (eager mode).
 
     Args:
         checkpoint: the verified checkpoint.
         tensors: other weights for the same network, such as a quantized run's own.
+        trust_code: whether to import the trunk that the checkpoint names, where it names one.
+
+    Raises:
+        UsageError: it names one, and is not trusted.
     """
     state = checkpoint.state
+    if state.network.trunk_class and not trust_code:
+        raise UsageError(
+            f"{checkpoint.path} names a trunk of its maker's own, and importing it runs its code",
+            got=state.network.trunk_class,
+            todo="Add --trust-code if you trust whoever made this run",
+        )
     network = policy_network(state.observation_space, state.action_space, state.network)
     load_arrays(network, checkpoint.policy_tensors() if tensors is None else tensors)
     network.eval()
     return network
 
 
-def run_network(network: Any, obs: Array) -> dict[str, Array]:  # noqa: ANN401 - a PolicyNetwork or its quantized twin
+def run_network(network: Any, obs: Leaves) -> dict[str, Array]:  # noqa: ANN401 - a PolicyNetwork or its quantized twin
     """Evaluate in Paddle: raw observations [batch, …] → every named output as a NumPy array."""
     with paddle.no_grad():
-        outputs = network(paddle.to_tensor(obs))
+        outputs = network({name: paddle.to_tensor(array) for name, array in obs.items()})
     return {name: np.asarray(out.numpy()) for name, out in zip(network.output_names, outputs, strict=True)}
-
-
-def _orthogonal(shape: tuple[int, ...], gain: float, rng: np.random.Generator) -> Array:
-    """Saxe et al. 2013: Q of a Gaussian matrix's QR, signs fixed so that it is uniformly distributed."""
-    rows, columns = max(shape), min(shape)
-    q, r = np.linalg.qr(rng.standard_normal((rows, columns)))
-    q *= np.sign(np.diag(r))
-    return (gain * (q if shape[0] >= shape[1] else q.T)).astype(np.float32)
-
-
-def _vector_size(space: Space) -> int:
-    if isinstance(space, Box) and len(space.shape) == 1 and np.dtype(space.dtype).kind == "f":
-        return space.size
-    raise UsageError(
-        "This observation space has no network yet", expected="a Box vector of floats", got=describe(space)
-    )
-
-
-def _head_size(space: Space) -> int:
-    if isinstance(space, Discrete):
-        return space.n
-    if len(space.shape) == 1 and np.dtype(space.dtype).kind == "f":
-        return space.size
-    raise UsageError(
-        "This action space has no head yet", expected="Discrete, or a Box vector of floats", got=describe(space)
-    )

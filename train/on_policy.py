@@ -12,17 +12,21 @@ import paddle
 from gymnasium.vector import VectorEnv
 
 from paddleport.checkpoint import NetworkInfo
-from paddleport.spaces import Array, Box, Space
-from train.acting import Actor
+from paddleport.spaces import Array, Box, Leaves, Space
+from train.acting import make_actor
 from train.collector import Collector, Rollout
 from train.config import OnPolicyConfig
 from train.distributions import distribution_for
+from train.encoding import Encoder, encoding_of, prefixed
 from train.engines.base import Engine, Optimizer, Problem
 from train.gae import generalized_advantages
+from train.initialization import initial_weights
 from train.iteration import episode_means, finite_means
-from train.network import ActorCritic, initial_weights
-from train.normalizer import RunningNormalizer
+from train.losses import features_in
+from train.network import ActorCritic
+from train.normalizer import RewardNormalizer, RunningNormalizer
 from train.schedules import scheduled
+from train.stepping import Stepper
 
 _ADVANTAGE_EPSILON = 1e-8
 _WARM_UP_ROWS = 1024
@@ -58,20 +62,28 @@ class OnPolicy(ABC, Generic[C]):
         rng: np.random.Generator,
     ) -> None:
         self.config, self.rng = config, rng
-        self.network_info = NetworkInfo(
-            hidden_sizes=config.hidden_sizes, activation=config.activation, normalize_obs=config.normalize_obs
-        )
+        self.network_info = _network_info(config, observation_space, action_space)
         self._make_network = partial(ActorCritic, observation_space, action_space, self.network_info)
-        self.distribution = distribution_for(action_space)
-        size = observation_space.size if isinstance(observation_space, Box) else 1
-        self.normalizer = RunningNormalizer(size) if config.normalize_obs else None
-        self.engine = make_engine(self._problem(size))
-        self.engine.load_weights(initial_weights(self._make_network(), rng))
-        self.actor = Actor(action_space, self.network_info)
+        self.distribution = distribution_for(action_space, squash=self.network_info.squash)
+        self.encoder = Encoder(observation_space, normalize=config.normalize_obs)
+        self.reward_normalizer = RewardNormalizer(config.num_envs, config.gamma) if config.normalize_reward else None
+        self.engine = make_engine(self._problem())
+        self.engine.load_weights(initial_weights(self._make_network(), rng, config.log_std_init))
+        self.actor = make_actor(observation_space, action_space, self.network_info, self._make_network)
         self.actor.load(self.engine.weights())
-        self.collector = Collector(envs, self.actor, self.distribution, self.normalizer)
-        self.step = 0
+        self.stepper = Stepper(envs, observation_space)
+        self.collector = Collector(self.stepper, self.actor, self.distribution, self.encoder)
         self.updates = 0
+
+    @property
+    def step(self) -> int:
+        """Transitions taken so far."""
+        return self.stepper.step
+
+    @property
+    def normalizer(self) -> RunningNormalizer | None:
+        """The normaliser of observations, where the policy has one."""
+        return self.encoder.normalizer
 
     @property
     @abstractmethod
@@ -112,9 +124,12 @@ class OnPolicy(ABC, Generic[C]):
         config = self.config
         if self.normalizer and not self.normalizer.count:
             self._warm_up()
-        rollout = self.collector.collect(config.n_steps, self.rng, self.step)
+        rollout = self.collector.collect(config.n_steps, self.rng)
+        rewards = rollout.rewards
+        if self.reward_normalizer:
+            rewards = self.reward_normalizer.normalize(rewards, rollout.done, rollout.valid)
         advantages = generalized_advantages(
-            rollout.rewards,
+            rewards,
             rollout.values,
             rollout.next_values,
             rollout.terminated,
@@ -123,35 +138,46 @@ class OnPolicy(ABC, Generic[C]):
             config.gae_lambda,
         )
         learning_rate = scheduled(config.learning_rate, config.learning_rate_schedule, progress)
-        flat, transitions = _flat_rows(rollout, advantages), np.flatnonzero(rollout.valid)
-        terms = [self.engine.update(batch, learning_rate) for batch in self.batches(flat, transitions, progress)]
-        self.updates += len(terms)
-        self.step += rollout.transitions
+        terms = self._learn(rollout, advantages, learning_rate, progress)
         self.actor.load(self.engine.weights())
         return {
             **episode_means(rollout.returns, rollout.lengths),
             **finite_means(self.terms, terms, self.step),
             "explained_variance": _explained_variance(rollout, advantages),
             "learning_rate": learning_rate,
+            "updates": float(len(terms)),
         }
 
-    def act(self, obs: Array) -> Array:
+    def enough(self, terms: Array) -> bool:
+        """Whether what an update reported says that this rollout has been learnt from enough."""
+        return False
+
+    def _learn(self, rollout: Rollout, advantages: Array, learning_rate: float, progress: float) -> list[Array]:
+        """The updates on a rollout; returns what each of them reported."""
+        flat, transitions = _flat_rows(rollout, advantages), np.flatnonzero(rollout.valid)
+        terms: list[Array] = []
+        for batch in self.batches(flat, transitions, progress):
+            terms.append(self.engine.update(batch, learning_rate))
+            if self.enough(terms[-1]):
+                break
+        self.updates += len(terms)
+        return terms
+
+    def act(self, obs: Leaves) -> Array:
         """Deterministic actions in the environment's units for raw observations [batch, …]."""
-        features = self.normalizer.normalize(obs) if self.normalizer else obs.astype(np.float32)
-        return self.distribution.to_environment(self.distribution.mode(self.actor.heads(features)))
+        heads = self.actor.heads(self.encoder.features(obs))
+        return self.distribution.to_environment(self.distribution.mode(heads))
 
     def policy_tensors(self) -> dict[str, Array]:
         """Tensors of the whole policy, as `PolicyNetwork` takes them."""
-        tensors = self.engine.weights()
-        if self.normalizer:
-            tensors |= {"obs_mean": self.normalizer.mean32, "obs_std": self.normalizer.std32}
-        return tensors
+        return self.engine.weights() | self.encoder.policy_tensors()
 
     def trainer_tensors(self) -> dict[str, Array]:
         """What else training needs to continue exactly."""
-        tensors = self.engine.optimizer_state()
-        if self.normalizer:
-            tensors |= {"normalizer/mean": self.normalizer.mean, "normalizer/variance": self.normalizer.variance}
+        tensors = self.engine.optimizer_state() | self.encoder.trainer_tensors()
+        if self.reward_normalizer:
+            moments = self.reward_normalizer.moments
+            tensors["reward_normalizer"] = np.array([moments.count, moments.mean[0], moments.variance[0]])
         return tensors
 
     def replay_tensors(self) -> dict[str, Array]:
@@ -164,7 +190,9 @@ class OnPolicy(ABC, Generic[C]):
 
     def reset_environments(self, seed: int) -> None:
         """Start a new episode in every environment."""
-        self.collector.reset(seed)
+        self.stepper.reset(seed)
+        if self.reward_normalizer:
+            self.reward_normalizer.reset()
 
     def end_episodes(self) -> None:
         """A rollout bootstraps from where it stands: there is nothing to do."""
@@ -182,9 +210,11 @@ class OnPolicy(ABC, Generic[C]):
         self.engine.load_weights(policy)
         self.engine.load_optimizer_state(trainer)
         self.actor.load(self.engine.weights())
-        self.step, self.updates = step, counters["updates"]
-        if self.normalizer:
-            self.normalizer.restore(normalizer_count, trainer["normalizer/mean"], trainer["normalizer/variance"])
+        self.stepper.step, self.updates = step, counters["updates"]
+        self.encoder.restore(normalizer_count, trainer)
+        if self.reward_normalizer:
+            count, mean, variance = trainer["reward_normalizer"]
+            self.reward_normalizer.moments.restore(float(count), np.array([mean]), np.array([variance]))
 
     def _warm_up(self) -> None:
         """Let the normaliser see some observations first; nothing is learnt from them, and their steps count.
@@ -192,25 +222,36 @@ class OnPolicy(ABC, Generic[C]):
         An update on features of a wrong scale can saturate units that never recover.
         """
         steps = min(self.config.n_steps, -(-_WARM_UP_ROWS // self.config.num_envs))
-        self.step += self.collector.collect(steps, self.rng, self.step).transitions
+        self.collector.collect(steps, self.rng)
 
-    def _problem(self, size: int) -> Problem:
+    def _problem(self) -> Problem:
         rows = (self.batch_rows,)
-        action = (rows + self.distribution.action_shape, self.distribution.action_dtype)
-        per_row = ("log_prob", "advantage", "value_target", "weight")
+        features = {f"obs.{name}": (rows + shape, kind) for name, (shape, kind) in self.encoder.shapes.items()}
         return Problem(
             make_network=self._make_network,
-            loss=lambda network, batch: self.loss(network.heads(batch["obs"]), batch),
+            loss=lambda network, batch: self.loss(network.heads(features_in(batch, "obs")), batch),
             terms=self.terms,
             batch_shapes={
-                "obs": ((*rows, size), "float32"),
-                "action": action,
-                **dict.fromkeys(per_row, (rows, "float32")),
+                **features,
+                "action": (rows + self.distribution.action_shape, self.distribution.action_dtype),
+                **dict.fromkeys(("log_prob", "value", "advantage", "value_target", "weight"), (rows, "float32")),
                 **self.extra_inputs,
             },
             optimizer=self.optimizer,
             max_grad_norm=self.config.max_grad_norm,
         )
+
+
+def _network_info(config: OnPolicyConfig, observation_space: Space, action_space: Space) -> NetworkInfo:
+    has_images = bool(encoding_of(observation_space).images)
+    return NetworkInfo(
+        hidden_sizes=config.hidden_sizes,
+        activation=config.activation,
+        normalize_obs=config.normalize_obs,
+        shared_trunk=has_images if config.trunk == "auto" else config.trunk == "shared",
+        squash=config.squash and isinstance(action_space, Box),
+        trunk_class=config.trunk_class,
+    )
 
 
 def standardized(values: Array, weight: Array) -> Array:
@@ -231,9 +272,10 @@ def _explained_variance(rollout: Rollout, advantages: Array) -> float | None:
 
 def _flat_rows(rollout: Rollout, advantages: Array) -> dict[str, Array]:
     return {
-        "obs": _flat(rollout.features),
+        **prefixed("obs", {name: _flat(rows) for name, rows in rollout.features.items()}),
         "action": _flat(rollout.actions),
         "log_prob": _flat(rollout.log_probs),
+        "value": _flat(rollout.values),
         "advantage": _flat(advantages),
         "value_target": _flat(advantages + rollout.values),
     }

@@ -14,6 +14,9 @@ from train.losses import PPO_TERMS, ppo_loss
 from train.on_policy import OnPolicy, standardized
 from train.schedules import scheduled
 
+_APPROX_KL = PPO_TERMS.index("approx_kl")
+_KL_MARGIN = 1.5
+
 
 class PPO(OnPolicy[PPOConfig]):
     """PPO with a clipped surrogate (Schulman et al. 2017, algorithm 1)."""
@@ -34,7 +37,13 @@ class PPO(OnPolicy[PPOConfig]):
     def loss(self, outputs: dict[str, paddle.Tensor], batch: dict[str, paddle.Tensor]) -> dict[str, paddle.Tensor]:
         """PPO's loss."""
         config = self.config
-        return ppo_loss(outputs, batch, self.distribution, config.value_coef, config.entropy_coef)
+        coefficients = config.value_coef, config.entropy_coef, config.value_clip_range
+        return ppo_loss(outputs, batch, self.distribution, *coefficients)
+
+    def enough(self, terms: Array) -> bool:
+        """Whether the policy has moved half again as far from the one that acted as `target_kl` says."""
+        limit = self.config.target_kl
+        return limit > 0 and float(terms[_APPROX_KL]) > _KL_MARGIN * limit
 
     def batches(self, flat: dict[str, Array], transitions: Array, progress: float) -> Iterator[dict[str, Array]]:
         """Shuffled minibatches of the transitions, each of exactly `batch_size` rows.

@@ -7,11 +7,12 @@ the observation behind any transition is simply that of a later row.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from paddleport.spaces import Array
+from paddleport.spaces import Array, Leaves
 
 _PRIORITY_EPSILON = 1e-6
 
@@ -22,11 +23,11 @@ class Sample:
 
     rows: Array
     """Where they lie, for `update_priorities`."""
-    obs: Array
+    obs: Leaves
     actions: Array
     returns: Array
     """Σ γᵏ r over up to n steps, float32 [batch]."""
-    next_obs: Array
+    next_obs: Leaves
     """The observation behind those steps."""
     discounts: Array
     """γ to the number of steps, or 0 where the episode terminated, float32 [batch]."""
@@ -51,8 +52,7 @@ class Replay:
         self,
         capacity: int,
         num_envs: int,
-        obs_shape: tuple[int, ...],
-        obs_dtype: str,
+        leaves: Mapping[str, tuple[tuple[int, ...], str]],
         n_steps: int,
         gamma: float,
         exponent: float = 0.0,
@@ -61,29 +61,30 @@ class Replay:
         self.num_envs, self.n_steps, self.gamma, self.exponent = num_envs, n_steps, gamma, exponent
         shape = (self.length, num_envs)
         self.arrays = {
-            "obs": np.zeros((*shape, *obs_shape), dtype=obs_dtype),
+            **{name: np.zeros((*shape, *one), dtype=kind) for name, (one, kind) in leaves.items()},
             "action": np.zeros(shape, dtype=np.int64),
             "reward": np.zeros(shape, dtype=np.float32),
             "terminated": np.zeros(shape, dtype=bool),
             "done": np.zeros(shape, dtype=bool),
             "valid": np.zeros(shape, dtype=bool),
         }
+        self.names = list(leaves)
         self.count = 0
         self.largest = 1.0
         self._tree = SumTree(self.length * num_envs) if exponent else None
 
-    def append(self, **step: Array) -> None:
+    def append(self, obs: Leaves, final_obs: Leaves | None = None, **step: Array) -> None:
         """Add a step of every environment: `obs`, `action`, `reward`, `terminated`, `done`, `valid`, each [N, …]."""
         row = self.count % self.length
         for name, array in self.arrays.items():
-            array[row] = step[name]
+            array[row] = obs[name] if name in obs else step[name]
         self.count += 1
         if self._tree:
             self._set(np.arange(row * self.num_envs, (row + 1) * self.num_envs), np.zeros(self.num_envs))
             if self.count > self.n_steps:
                 self._enter((self.count - 1 - self.n_steps) % self.length)
 
-    def cut(self, obs: Array) -> None:
+    def cut(self, obs: Leaves) -> None:
         """End every episode here without its terminating: `obs` [N, …] is what the last steps led to."""
         if not self.count:
             return
@@ -128,7 +129,8 @@ class Replay:
             discounts[terminated] = 0.0
             ahead = np.where(going, (ahead + 1) % self.length, ahead)
             going &= ~ended
-        obs, next_obs = self.arrays["obs"][steps, envs], self.arrays["obs"][ahead, envs]
+        obs = {name: self.arrays[name][steps, envs] for name in self.names}
+        next_obs = {name: self.arrays[name][ahead, envs] for name in self.names}
         return Sample(rows, obs, self.arrays["action"][steps, envs], returns, next_obs, discounts, weight)
 
     def update_priorities(self, rows: Array, errors: Array) -> None:

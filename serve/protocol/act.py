@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from paddleport import observation
-from paddleport.spaces import Array, Space
+from paddleport.spaces import Array, Leaves, Space
 from serve.protocol.messages import RequestError, Response, json_response
 from serve.protocol.parsing import parse
 
@@ -18,11 +18,11 @@ class ActRequest(NamedTuple):
     """Checked observations.
 
     Attributes:
-        obs: [batch, …], of the space's type.
+        obs: the graph's inputs by name, [batch, …].
         single: whether one observation was sent by itself, so that one action goes back.
     """
 
-    obs: Array
+    obs: Leaves
     single: bool
 
 
@@ -56,7 +56,7 @@ def encode(request: ActRequest, actions: Array, identity: dict[str, Any]) -> Res
 
     Args:
         request: what was asked.
-        actions: [batch] for Discrete, [batch, …] for Box; finite.
+        actions: [batch] for Discrete, [batch, …] for other spaces; finite.
         identity: `policy`, `version` and `precision` of what acted.
     """
     if not request.single:

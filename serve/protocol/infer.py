@@ -14,7 +14,7 @@ import numpy as np
 
 from paddleport import observation
 from paddleport.manifest import Manifest, TensorInfo
-from paddleport.spaces import Array
+from paddleport.spaces import Array, Leaf, leaf_spaces
 from serve.protocol import tensors
 from serve.protocol.messages import RequestError
 from serve.protocol.parsing import parse
@@ -117,7 +117,7 @@ def _decode_raw(body: bytes, manifest: Manifest) -> InferRequest:
             got=f"{len(body)} bytes",
         )
     array = tensors.from_bytes(given.name, [len(body) // row, *given.shape], given.dtype, memoryview(body))
-    feeds = {given.name: observation.many(manifest.observation_space, array)}
+    feeds = {given.name: observation.array_of_many(_leaf(manifest, given.name), array, given.name)}
     return InferRequest("", feeds, [Output(output.name, binary=True) for output in manifest.outputs])
 
 
@@ -132,7 +132,7 @@ def _feeds(inputs: list[_Input], raw: memoryview, manifest: Manifest) -> dict[st
                 got=", ".join(other.name for other in inputs),
             )
         array, raw = _array(tensor, known[tensor.name], raw, manifest)
-        feeds[tensor.name] = observation.many(manifest.observation_space, array)
+        feeds[tensor.name] = observation.array_of_many(_leaf(manifest, tensor.name), array, tensor.name)
     if missing := known.keys() - feeds.keys():
         raise RequestError("An input is missing", expected=", ".join(known), got=f"none named {', '.join(missing)}")
     if len(raw):
@@ -141,7 +141,15 @@ def _feeds(inputs: list[_Input], raw: memoryview, manifest: Manifest) -> dict[st
             expected="binary_data_size of the inputs to add up to it",
             got=f"{len(raw)} bytes more",
         )
+    sizes = {name: len(array) for name, array in feeds.items()}
+    if len(set(sizes.values())) > 1:
+        raise RequestError("The inputs are batches of different sizes", expected="one batch size", got=sizes)
     return feeds
+
+
+def _leaf(manifest: Manifest, name: str) -> Leaf:
+    """The space of one input."""
+    return leaf_spaces(manifest.observation_space)[name]
 
 
 def _array(tensor: _Input, given: TensorInfo, raw: memoryview, manifest: Manifest) -> tuple[Array, memoryview]:
@@ -158,7 +166,7 @@ def _array(tensor: _Input, given: TensorInfo, raw: memoryview, manifest: Manifes
             got="neither" if size is None else "both",
         )
     if size is None:
-        return tensors.from_json(tensor.name, tensor.shape, manifest.observation_space, tensor.data), raw
+        return tensors.from_json(tensor.name, tensor.shape, _leaf(manifest, tensor.name), tensor.data), raw
     if type(size) is not int or not 0 <= size <= len(raw):
         raise RequestError(
             f"binary_data_size of input {tensor.name!r} does not fit the body",

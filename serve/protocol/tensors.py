@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from paddleport import observation
-from paddleport.spaces import Array, Space
+from paddleport.spaces import Array, Leaf
 from serve.protocol.messages import RequestError
 
 # BYTES is in the protocol too; no observation or action is made of it, so it meets "wrong datatype".
@@ -46,7 +46,7 @@ def element_count(name: str, shape: list[int]) -> int:
     return 0 if 0 in shape else count
 
 
-def from_json(name: str, shape: list[int], space: Space, data: Any) -> Array:  # noqa: ANN401 - whatever JSON held
+def from_json(name: str, shape: list[int], space: Leaf, data: Any) -> Array:  # noqa: ANN401 - whatever JSON held
     """An array from JSON `data`, flat or nested, row-major.
 
     Raises:
@@ -56,7 +56,7 @@ def from_json(name: str, shape: list[int], space: Space, data: Any) -> Array:  #
     if space.dtype == "float16":
         raise RequestError(f"Input {name!r} of datatype FP16 has JSON data", expected="binary data for FP16")
     count = element_count(name, shape)
-    array = observation.as_numbers(space, data)
+    array = observation.as_numbers(space, data, name)
     if array.ndim == 1 and array.size == count:
         return array.reshape(shape)
     if list(array.shape) != shape:

@@ -23,7 +23,7 @@ def _refused(space, value, match, function=observation.one):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(ObservationError, match=match) as raised:
-            function(space, value)
+            function(space, value)["obs"]
     message = str(raised.value)
     assert "expected" in message
     assert "got" in message
@@ -116,9 +116,9 @@ def test_a_number_that_is_not_finite_in_the_space_is_refused_where_it_stands(num
 
 
 def test_the_largest_number_of_the_type_is_accepted_and_the_next_is_not():
-    assert observation.one(SCALAR, LARGEST)[0] == LARGEST
+    assert observation.one(SCALAR, LARGEST)["obs"][0] == LARGEST
     half_a_step = (LARGEST - float(np.nextafter(np.float32(LARGEST), np.float32(0)))) / 2
-    assert observation.one(SCALAR, np.nextafter(LARGEST + half_a_step, 0.0))[0] == LARGEST
+    assert observation.one(SCALAR, np.nextafter(LARGEST + half_a_step, 0.0))["obs"][0] == LARGEST
     _refused(SCALAR, LARGEST + half_a_step, "expected finite numbers")
 
 
@@ -183,7 +183,7 @@ def test_an_empty_batch_is_told_what_is_missing():
     ids=range(15),
 )
 def test_every_array_of_numbers_is_accepted(value):
-    array = observation.one(VECTOR, value)
+    array = observation.one(VECTOR, value)["obs"]
     assert array.dtype == np.float32
     assert array.dtype.isnative
     assert array.flags.c_contiguous
@@ -193,23 +193,23 @@ def test_every_array_of_numbers_is_accepted(value):
 def test_a_read_only_array_is_accepted_and_never_written():
     value = np.arange(4, dtype=np.float32)
     value.setflags(write=False)
-    assert observation.many(VECTOR, value[np.newaxis]).tolist() == [[0, 1, 2, 3]]
+    assert observation.many(VECTOR, value[np.newaxis])["obs"].tolist() == [[0, 1, 2, 3]]
 
 
 @pytest.mark.parametrize("value", [7, np.int8(7), np.uint64(7), np.array(7)])
 def test_every_integer_is_accepted_as_a_choice(value):
-    array = observation.one(CHOICE, value)
+    array = observation.one(CHOICE, value)["obs"]
     assert array.dtype == np.int64
     assert array.tolist() == [7]
 
 
 def test_choices_make_a_batch():
-    assert observation.many(CHOICE, [5, 6, 7]).tolist() == [5, 6, 7]
+    assert observation.many(CHOICE, [5, 6, 7])["obs"].tolist() == [5, 6, 7]
 
 
 def test_a_scalar_box_takes_a_number():
-    assert observation.one(SCALAR, 0.5).tolist() == [0.5]
-    assert observation.many(SCALAR, [0.5, 1]).tolist() == [0.5, 1]
+    assert observation.one(SCALAR, 0.5)["obs"].tolist() == [0.5]
+    assert observation.many(SCALAR, [0.5, 1])["obs"].tolist() == [0.5, 1]
 
 
 def test_an_image_stays_bytes():
@@ -223,8 +223,8 @@ def test_an_image_stays_bytes():
 @given(npst.arrays(np.float32, (3, 2, 3), elements={"allow_nan": False, "allow_infinity": False}))
 def test_finite_numbers_come_through_json_unchanged(batch):
     through_json = msgspec.json.decode(msgspec.json.encode(batch.tolist()))
-    np.testing.assert_array_equal(observation.many(GRID, through_json), batch)
-    np.testing.assert_array_equal(observation.one(GRID, through_json[0]), batch[:1])
+    np.testing.assert_array_equal(observation.many(GRID, through_json)["obs"], batch)
+    np.testing.assert_array_equal(observation.one(GRID, through_json[0])["obs"], batch[:1])
 
 
 @settings(deadline=None)
@@ -240,7 +240,7 @@ def test_an_array_is_cast_as_numpy_casts_it_or_refused_where_it_is_not_finite(va
     with np.errstate(over="ignore"):
         cast = value.astype(np.float32)
     if np.isfinite(cast).all():
-        np.testing.assert_array_equal(observation.one(space, value), cast[np.newaxis])
+        np.testing.assert_array_equal(observation.one(space, value)["obs"], cast[np.newaxis])
     else:
         _refused(space, value, "expected finite numbers")
 
@@ -256,7 +256,7 @@ _ANYTHING = st.recursive(
 @given(_ANYTHING, st.sampled_from([VECTOR, GRID, SCALAR, IMAGE, CHOICE]), st.booleans())
 def test_whatever_json_holds_is_an_observation_or_refused_in_words(value, space, single):
     try:
-        array = (observation.one if single else observation.many)(space, value)
+        array = (observation.one if single else observation.many)(space, value)["obs"]
     except ObservationError:
         return
     assert array.shape[1:] == space.shape
