@@ -184,7 +184,8 @@ def _name(graph: _Graph, paths: Mapping[str, str], inputs: Collection[str], outp
         weight = constants.get(node.input[1], "") if node.op_type in ("Gemm", "Conv") else ""
         node.name = weight.removesuffix(".weight") or f"{kind}.{counts[kind]}"
         counts[kind] += 1
-        names.setdefault(node.output[0], f"{node.name}.output")
+        for index, output in enumerate(node.output):
+            names.setdefault(output, f"{node.name}.output{index or ''}")
         node.input[:] = [names.get(name, name) for name in node.input]
         node.output[:] = [names[name] for name in node.output]
     graph.constants = {constants[name]: graph.constants[name] for name in used}

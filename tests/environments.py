@@ -118,3 +118,84 @@ for name, entry, keywords in (
     ("Target-v0", Target, {}),
 ):
     gymnasium.register(name, entry_point=entry, kwargs=keywords)
+
+
+class Cue(gymnasium.Env):
+    """Shows a cue and pays 1 for each part of the action that answers it; an episode lasts `length` steps.
+
+    `form` says how the cue is shown, `answer` what kind of action is asked for.
+    """
+
+    SPACES = {
+        "one-hot": spaces.Box(-np.inf, np.inf, (2,), np.float64),
+        "discrete": spaces.Discrete(2, start=3),
+        "multi-discrete": spaces.MultiDiscrete([2, 3]),
+        "multi-binary": spaces.MultiBinary(2),
+        "hwc": spaces.Box(0, 255, (36, 40, 3), np.uint8),
+        "chw": spaces.Box(0, 255, (2, 36, 36), np.uint8),
+        "dict": spaces.Dict({"cue": spaces.Discrete(2), "noise": spaces.Box(-1.0, 1.0, (2,), np.float32)}),
+        "tuple": spaces.Tuple((spaces.Box(-1.0, 1.0, (1,), np.float32), spaces.Dict({"cue": spaces.MultiBinary(2)}))),
+        "picture-and-speed": spaces.Dict(
+            {
+                "camera": spaces.Box(0, 255, (36, 36, 1), np.uint8),
+                "speed": spaces.Box(-np.inf, np.inf, (1,), np.float32),
+            }
+        ),
+    }
+    ANSWERS = {
+        "discrete": spaces.Discrete(2, start=-1),
+        "multi-discrete": spaces.MultiDiscrete([2, 3]),
+        "multi-binary": spaces.MultiBinary((2, 1)),
+        "box": spaces.Box(np.array([1.0, -4.0], np.float32), np.array([3.0, -2.0], np.float32)),
+    }
+
+    def __init__(self, form="one-hot", answer="discrete", length=4):
+        self.observation_space, self.action_space = self.SPACES[form], self.ANSWERS[answer]
+        self.form, self.answer, self.length, self.cue, self.count = form, answer, length, 0, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return self._show(), {}
+
+    def step(self, action):
+        if not self.action_space.contains(action):
+            raise ValueError(f"action {action!r} outside {self.action_space}")
+        reward = self._reward(action)
+        self.count += 1
+        return self._show(), reward, self.count >= self.length, False, {}
+
+    def _reward(self, action):
+        if self.answer == "discrete":
+            return float(action + 1 == self.cue)
+        if self.answer == "multi-discrete":
+            return float(np.mean(action == [self.cue, 2 * self.cue]))
+        if self.answer == "multi-binary":
+            return float(np.mean(np.ravel(action) == [self.cue, 1 - self.cue]))
+        return 1.0 - float(np.abs(action - [1.0 + 2 * self.cue, -2.0 - 2 * self.cue]).mean()) / 2
+
+    def _show(self):
+        self.cue = int(self.np_random.integers(2))
+        noise = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        picture = (np.arange(36) < 18) == bool(self.cue)  # the left or the right half is bright
+        shown = {
+            "one-hot": lambda: np.eye(2)[self.cue] * 1e3,
+            "discrete": lambda: np.int64(3 + self.cue),
+            "multi-discrete": lambda: np.array([self.cue, self.np_random.integers(3)]),
+            "multi-binary": lambda: np.array([self.cue, self.np_random.integers(2)], np.int8),
+            "hwc": lambda: np.broadcast_to(np.resize(picture, 40)[None, :, None] * np.uint8(255), (36, 40, 3)).copy(),
+            "chw": lambda: np.broadcast_to(picture[None, None, :] * np.uint8(255), (2, 36, 36)).copy(),
+            "dict": lambda: {"cue": np.int64(self.cue), "noise": noise},
+            "tuple": lambda: (noise[:1], {"cue": np.array([self.cue, 1], np.int8)}),
+            "picture-and-speed": lambda: {
+                "camera": np.broadcast_to(picture[None, :, None] * np.uint8(255), (36, 36, 1)).copy(),
+                "speed": noise[:1] * 100,
+            },
+        }
+        return shown[self.form]()
+
+
+for form in Cue.SPACES:
+    gymnasium.register(f"Cue-{form}-v0", entry_point=Cue, kwargs={"form": form})
+for answer in Cue.ANSWERS:
+    gymnasium.register(f"Answer-{answer}-v0", entry_point=Cue, kwargs={"answer": answer})

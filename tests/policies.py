@@ -22,7 +22,7 @@ from paddleport.spaces import Box, Discrete, Space  # noqa: E402
 from quantize.ptq import calibrate  # noqa: E402
 from quantize.scales import LayerScales  # noqa: E402
 from train.checkpointing import write_checkpoint  # noqa: E402
-from train.initialization import initial_weights
+from train.initialization import initial_weights  # noqa: E402
 from train.network import PolicyNetwork, load_arrays, state_arrays  # noqa: E402
 
 ASYMMETRIC = Box(shape=(4,), dtype="float32", low=(-1.0, -3.0, 0.0, None), high=(1.0, 5.0, 10.0, 2.0))
@@ -106,7 +106,7 @@ def convert_here(network: PolicyNetwork, space: Space, folder: Path) -> onnx.Mod
     folder.mkdir()
     paddle_child.save(network, space, folder)
     paddle_child.to_onnx(folder, OPSET)
-    return canonicalize(read_converted(folder), network.output_names)
+    return canonicalize(read_converted(folder), ["obs"], network.output_names)
 
 
 def make_example(kind: Kind, folder: Path, network: PolicyNetwork | None = None) -> Example:
@@ -115,7 +115,7 @@ def make_example(kind: Kind, folder: Path, network: PolicyNetwork | None = None)
     model = convert_here(network, kind.observation_space, folder)
     rng = np.random.default_rng(1)
     visited = kind.shift + kind.scale * rng.normal(size=(600, *kind.observation_space.shape))
-    visited = visited.astype(kind.observation_space.dtype)
+    visited = {"obs": visited.astype(kind.observation_space.dtype)}
     layers = calibrate(network, visited, "absmax")
     int8 = qdq.quantized(model, layers, state_arrays(network))
     sets = observations.observation_sets(kind.observation_space, visited, 0)

@@ -58,7 +58,8 @@ class ActionHead(nn.Layer):
             return best(outputs["logits"], space.start)
         if isinstance(space, MultiDiscrete):
             parts = paddle.split(outputs["logits"], list(space.nvec), axis=-1)
-            choices = [best(part, start) for part, start in zip(parts, space.starts, strict=True)]
+            starts = space.starts
+            choices = [best(part, starts[index]) for index, part in enumerate(parts)]
             return paddle.stack(choices, axis=-1)
         if isinstance(space, MultiBinary):
             return (outputs["logits"] > 0).astype("int8").reshape([-1, *space.shape])

@@ -37,7 +37,7 @@ class ImageLayout:
 class Encoding:
     """The parts of an observation space by what becomes of them."""
 
-    numbers: dict[str, Leaf]
+    numbers: dict[str, Box]
     """Boxes that are no image."""
     choices: dict[str, Leaf]
     """Discrete, MultiDiscrete and MultiBinary: what is one-hot, or zeros and ones."""
@@ -81,7 +81,7 @@ class Encoding:
 
 def encoding_of(space: Space) -> Encoding:
     """How a space is encoded."""
-    numbers: dict[str, Leaf] = {}
+    numbers: dict[str, Box] = {}
     choices: dict[str, Leaf] = {}
     images: dict[str, ImageLayout] = {}
     for name, leaf in leaf_spaces(space).items():

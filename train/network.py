@@ -129,9 +129,10 @@ class _WithEncoder(nn.Layer):
         encoding = self.encoding
         parts = []
         if encoding.numbers:
-            rows = [leaves[name].astype("float32").flatten(1) for name in encoding.numbers]
+            rows = [_flat(leaf, leaves[name].astype("float32")) for name, leaf in encoding.numbers.items()]
             parts.append(self._normalized(rows[0] if len(rows) == 1 else paddle.concat(rows, axis=-1)))
-        parts += [_one_hot(leaf, leaves[name]) for name, leaf in encoding.choices.items()]
+        kind: Any = parts[0].dtype if parts else "float32"  # float64 where parity evaluates in it
+        parts += [_one_hot(leaf, leaves[name]).astype(kind) for name, leaf in encoding.choices.items()]
         features = {name: leaves[name] for name in encoding.images}
         if parts:
             features[VECTOR] = parts[0] if len(parts) == 1 else paddle.concat(parts, axis=-1)
@@ -199,11 +200,16 @@ def _one_hot(leaf: Leaf, values: paddle.Tensor) -> paddle.Tensor:
     if isinstance(leaf, Discrete):
         return F.one_hot(values - leaf.start if leaf.start else values, leaf.n)
     if isinstance(leaf, MultiDiscrete):
-        columns = paddle.unstack(values, axis=1)
-        choices = zip(columns, leaf.nvec, leaf.starts, strict=True)
-        return paddle.concat([F.one_hot(column - start, n) for column, n, start in choices], axis=-1)
+        starts = leaf.starts
+        columns = [F.one_hot(values[:, index] - starts[index], n) for index, n in enumerate(leaf.nvec)]
+        return paddle.concat(columns, axis=-1)
     assert isinstance(leaf, MultiBinary)  # noqa: S101 - the only kind left
-    return values.astype("float32").flatten(1)
+    return _flat(leaf, values.astype("float32"))
+
+
+def _flat(leaf: Box | MultiBinary, values: paddle.Tensor) -> paddle.Tensor:
+    """[batch, …] → [batch, size]."""
+    return values if len(leaf.shape) == 1 else values.reshape([-1, leaf.size])
 
 
 def state_arrays(network: nn.Layer) -> dict[str, Array]:

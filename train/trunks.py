@@ -71,7 +71,8 @@ class Trunk(nn.Layer):
 
     def forward(self, features: dict[str, paddle.Tensor]) -> paddle.Tensor:
         """Features [batch, …] → [batch, width]."""
-        parts = [network(features[name]) for name, network in zip(self._images, self.images, strict=True)]
+        # Paddle rewrites this code when it is exported, and knows no `zip(strict=…)`.
+        parts = [self.images[index](features[name]) for index, name in enumerate(self._images)]
         if self._has_vector:
             parts.append(features[VECTOR])
         hidden = parts[0] if len(parts) == 1 else paddle.concat(parts, axis=-1)
@@ -122,12 +123,12 @@ def make_trunk(space: Space, info: NetworkInfo) -> Trunk | UserTrunk:
     Raises:
         UsageError: there is nothing to learn from, or the user's class is not of the form that `UserTrunk` says.
     """
+    encoding = encoding_of(space)
+    if not encoding.images and not encoding.vector_size:
+        raise UsageError("There is nothing in this observation space", expected="numbers", got=describe(space))
     if info.trunk_class:
         return UserTrunk(space, info.trunk_class)
-    trunk = Trunk(space, info.hidden_sizes, info.activation)
-    if not trunk.width:
-        raise UsageError("This observation space has no numbers in it", got=describe(space))
-    return trunk
+    return Trunk(space, info.hidden_sizes, info.activation)
 
 
 def scaled_image(image: paddle.Tensor, layout: ImageLayout, dtype: Any = "float32") -> paddle.Tensor:  # noqa: ANN401

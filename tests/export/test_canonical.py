@@ -79,7 +79,7 @@ def test_outputs_that_are_the_input_a_constant_or_one_tensor_twice_stay_apart():
     raw = helper.make_model(
         helper.make_graph(nodes, "g", [given], values), opset_imports=[helper.make_opsetid("", 13)], ir_version=8
     )
-    model = canonicalize(Converted(raw.SerializeToString(), {}), ("action", "logits", "value"))
+    model = canonicalize(Converted(raw.SerializeToString(), {}), ["obs"], ("action", "logits", "value"))
     results = onnx.reference.ReferenceEvaluator(model).run(None, {"obs": np.zeros((3, 2), np.float32)})
     assert [float(array.mean()) for array in results] == [0, 1, 1]
 
@@ -87,8 +87,8 @@ def test_outputs_that_are_the_input_a_constant_or_one_tensor_twice_stay_apart():
 def test_a_damaged_model_is_refused(examples):
     data = examples["box"].model.SerializeToString()
     with pytest.raises(GateError, match="damaged"):
-        canonicalize(Converted(data[: len(data) // 2], {}), examples["box"].names)
+        canonicalize(Converted(data[: len(data) // 2], {}), ["obs"], examples["box"].names)
     with pytest.raises(GateError, match="signature"):
-        canonicalize(Converted(b"", {}), examples["box"].names)
+        canonicalize(Converted(b"", {}), ["obs"], examples["box"].names)
     with pytest.raises(GateError, match="signature"):
-        canonicalize(Converted(data, {}), ("action",))
+        canonicalize(Converted(data, {}), ["obs"], ("action",))

@@ -14,26 +14,26 @@ from paddleport.session import Session
 
 @pytest.fixture
 def rows(example):
-    return golden.golden_observations(example.sets.visited)
+    return golden.golden_observations(example.kind.observation_space, example.sets.visited)
 
 
-def worst(example, session: Session, rows: np.ndarray) -> float:
+def worst(example, session: Session, rows: dict) -> float:
     expected, got = (run_onnx(s, rows, example.names) for s in (example.session("int8"), session))
     return max(row_error(got[name], expected[name]) for name in example.names if got[name].dtype.kind == "f")
 
 
 def test_observations_are_few_and_start_with_zeros(example, rows):
-    assert len(rows) == 64
-    assert not rows[0].any()
-    assert rows.dtype == example.sets.visited.dtype
-    assert np.array_equal(rows[-1], example.sets.visited[-1])
+    assert len(rows["obs"]) == 64
+    assert not rows["obs"][0].any()
+    assert rows["obs"].dtype == example.sets.visited["obs"].dtype
+    assert np.array_equal(rows["obs"][-1], example.sets.visited["obs"][-1])
 
 
 def test_tolerance_covers_other_rounding_and_no_more(example, rows):
     tolerance = golden.int8_tolerance(example.model, example.layers, example.weights, rows)
     assert golden.FLOAT32_TOLERANCE < tolerance < 0.15
     moved = Session(example.int8.SerializeToString())
-    last_place = (rows.astype(np.float64) * (1 + 1e-7)).astype(rows.dtype)
+    last_place = {"obs": (rows["obs"].astype(np.float64) * (1 + 1e-7)).astype(rows["obs"].dtype)}
     expected, got = run_onnx(moved, rows, example.names), run_onnx(moved, last_place, example.names)
     errors = [row_error(got[name], expected[name]) for name in example.names if got[name].dtype.kind == "f"]
     assert max(errors) <= tolerance

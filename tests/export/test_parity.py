@@ -34,16 +34,17 @@ def test_float32_is_the_trainer(example):
 
 def test_observations_cover_every_kind(example):
     sets, space = example.sets, example.kind.observation_space
-    assert len(sets.everything) >= SMALLEST_SET
-    assert sets.everything.dtype == space.dtype
-    assert (sets.extreme == 0).all(axis=1).any()
-    assert (sets.extreme == EXTREME).all(axis=1).any()
-    assert (sets.extreme == -EXTREME).all(axis=1).any()
+    everything = sets.everything["obs"]
+    assert len(everything) >= SMALLEST_SET
+    assert everything.dtype == space.dtype
+    assert (sets.extreme["obs"] == 0).all(axis=1).any()
+    assert (sets.extreme["obs"] == EXTREME).all(axis=1).any()
+    assert (sets.extreme["obs"] == -EXTREME).all(axis=1).any()
     low, high = space.bounds()
     if np.isfinite(low).all():
-        assert any((sets.extreme == bound.astype(space.dtype)).all(axis=1).any() for bound in (low, high))
-        assert (sets.sampled < low).any()
-        assert (sets.sampled > high).any()
+        assert any((sets.extreme["obs"] == bound.astype(space.dtype)).all(axis=1).any() for bound in (low, high))
+        assert (sets.sampled["obs"] < low).any()
+        assert (sets.sampled["obs"] > high).any()
 
 
 def test_extremes_stay_inside_the_bounds_in_both_precisions(example):
@@ -111,15 +112,15 @@ def test_another_choice_is_found_where_the_choice_is_clear(examples):
     expected = run_network(example.network, example.sets.visited)
     turned = {**expected, "action": 1 - expected["action"]}
     with pytest.raises(GateError, match="other actions"):
-        parity._check_choice(expected, turned, 64)
+        parity._check_choice(example.kind.action_space, expected, turned, 64)
     near = {"logits": np.array([[1.0, 1.0 + 1e-6]]), "action": np.array([1])}
-    parity._check_choice(near, {**near, "action": np.array([0])}, 1)
+    parity._check_choice(example.kind.action_space, near, {**near, "action": np.array([0])}, 1)
 
 
 def test_samples_follow_what_was_visited_where_there_is_no_bound():
     space = Box(shape=(2,), dtype="float32", low=(None, -1.0), high=(None, 1.0))
     visited = np.stack([np.random.default_rng(0).normal(1000, 10, 500), np.zeros(500)], axis=1).astype(np.float32)
-    sampled = observation_sets(space, visited, 0).sampled
+    sampled = observation_sets(space, {"obs": visited}, 0).sampled["obs"]
     assert abs(sampled[:, 0].mean() - 1000) < 10
     assert 15 < sampled[:, 0].std() < 45
     assert np.abs(sampled[:, 1]).max() <= 1.2

@@ -14,6 +14,7 @@ from export.parity import run_onnx
 from paddleport.bundle import row_error
 from paddleport.errors import ArtifactError
 from paddleport.session import Session
+from paddleport.spaces import rows_of
 from policies import KINDS, build, make_example
 from quantize.fake import fake_quantized
 from quantize.gate import action_agreement
@@ -82,9 +83,9 @@ def test_it_stays_near_float32(example):
 
 
 def test_it_takes_every_batch_size(example):
-    whole = run_onnx(example.session("int8"), example.sets.visited[:64], example.names, batch=64)
+    whole = run_onnx(example.session("int8"), rows_of(example.sets.visited, slice(64)), example.names, batch=64)
     for batch in (1, 2, 7):
-        parts = run_onnx(example.session("int8"), example.sets.visited[:64], example.names, batch=batch)
+        parts = run_onnx(example.session("int8"), rows_of(example.sets.visited, slice(64)), example.names, batch=batch)
         assert all(row_error(parts[name], whole[name]) < 0.1 for name in example.names)
 
 

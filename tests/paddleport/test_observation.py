@@ -213,7 +213,7 @@ def test_a_scalar_box_takes_a_number():
 
 
 def test_an_image_stays_bytes():
-    array = observation.one(IMAGE, np.array([[0, 255], [7, 8]], np.int64).T)
+    array = observation.one(IMAGE, np.array([[0, 255], [7, 8]], np.int64).T)["obs"]
     assert array.dtype == np.uint8
     assert array.flags.c_contiguous
     assert array.tolist() == [[[0, 7], [255, 8]]]

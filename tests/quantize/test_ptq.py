@@ -22,7 +22,7 @@ LAYERS = [
 
 def visited(kind, count=1000):
     obs = np.random.default_rng(3).normal(kind.shift, kind.scale, (count, *kind.observation_space.shape))
-    return obs.astype(kind.observation_space.dtype)
+    return {"obs": obs.astype(kind.observation_space.dtype)}
 
 
 @pytest.mark.parametrize("observer", sorted(OBSERVERS))
@@ -39,9 +39,9 @@ def test_every_observer_decides_scales_that_keep_the_actions(observer):
 @pytest.mark.parametrize("observer", ["absmax", "mse", "emd", "hist"])
 def test_a_scale_is_near_the_largest_magnitude_also_of_negative_inputs(observer):
     kind = KINDS["box-plain"]
-    obs = -np.abs(visited(kind))
+    obs = {"obs": -np.abs(visited(kind)["obs"])}
     layers = calibrate(build(kind), obs, observer)
-    largest = np.abs(obs).max() * HEADROOM
+    largest = np.abs(obs["obs"]).max() * HEADROOM
     assert 0.6 * largest < layers["policy_trunk.layers.0"].activation_abs_max <= 1.001 * largest
 
 

@@ -44,7 +44,7 @@ def test_damaged_newest_version_is_refused_and_the_older_one_serves(two_versions
     harm(two_versions / "cartpole" / "2" / name)
     repository = Repository.open(two_versions)
     assert repository.get("cartpole").manifest.version == 1
-    assert repository.get("cartpole").act_checked(OBS) == [bundles.discrete_action(OBS[0], flip=True)]
+    assert repository.get("cartpole").act_checked({"obs": OBS}) == [bundles.discrete_action(OBS[0], flip=True)]
     refused = [state for state in repository.states() if not state.ready]
     assert [(state.name, state.version) for state in refused] == [("cartpole", 2)]
     assert str(two_versions / "cartpole" / "2") in refused[0].reason

@@ -54,7 +54,7 @@ def test_the_trainers_policy_is_the_networks(trained):
     folder, _ = trained
     made = network_of(Run(folder).checkpoint("last"))
     assert "obs_mean" in Run(folder).checkpoint("last").policy_tensors()
-    outputs = run_network(made, np.zeros((3, 4), dtype=np.float32))
+    outputs = run_network(made, {"obs": np.zeros((3, 4), dtype=np.float32)})
     assert set(outputs) == {"action", "logits", "value"}
 
 
@@ -184,7 +184,8 @@ def test_a_reward_of_one_under_a_time_limit_is_worth_one_over_one_minus_gamma(tm
     options = ("--total-steps", "20000", "--gamma", "0.9", "--n-steps", "64", "--learning-rate", "3e-3")
     train(parse(["--env", "Forever-v0", *options, "--run-dir", str(tmp_path / "run")]))
     made = network_of(Run(tmp_path / "run").checkpoint("last"))
-    values = run_network(made, np.arange(0, 100, 10, dtype=np.float32)[:, None])["value"]
+    obs = np.arange(0, 100, 10, dtype=np.float32)[:, None]
+    values = run_network(made, {"obs": obs})["value"]
     assert values == pytest.approx(np.full(10, 10.0), abs=1.0)
 
 

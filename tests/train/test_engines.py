@@ -11,8 +11,9 @@ from train.engines.base import Optimizer, Problem
 from train.engines.compiled import CompiledEngine
 from train.engines.direct import DirectProgram, PublicProgram
 from train.engines.eager import EagerEngine
-from train.losses import PPO_TERMS, ppo_loss
-from train.network import ActorCritic, initial_weights
+from train.initialization import initial_weights
+from train.losses import PPO_TERMS, features_in, ppo_loss
+from train.network import ActorCritic
 
 ROWS = 64
 ADAM, RMSPROP = Optimizer("adam", 1e-5), Optimizer("rmsprop", 1e-5)
@@ -26,10 +27,10 @@ def problem(action_space, optimizer=ADAM):
     per_row = ("log_prob", "advantage", "value_target", "weight")
     return Problem(
         make_network=partial(ActorCritic, obs, action_space, info),
-        loss=lambda network, batch: ppo_loss(network.heads(batch["obs"]), batch, distribution, 0.5, 0.01),
+        loss=lambda network, batch: ppo_loss(network.heads(features_in(batch, "obs")), batch, distribution, 0.5, 0.01),
         terms=PPO_TERMS,
         batch_shapes={
-            "obs": ((ROWS, 4), "float32"),
+            "obs.vector": ((ROWS, 4), "float32"),
             "action": ((ROWS, *distribution.action_shape), distribution.action_dtype),
             "clip_range": ((1,), "float32"),
             **dict.fromkeys(per_row, ((ROWS,), "float32")),
@@ -46,7 +47,7 @@ def batches(action_space, count):
         rows = {name: rng.normal(size=ROWS).astype(np.float32) for name in ("advantage", "value_target")}
         yield {
             **rows,
-            "obs": rng.normal(size=(ROWS, 4)).astype(np.float32),
+            "obs.vector": rng.normal(size=(ROWS, 4)).astype(np.float32),
             "action": rng.integers(3, size=ROWS) if discrete else rng.normal(size=(ROWS, 2)).astype(np.float32),
             "log_prob": rng.uniform(-2, -0.5, size=ROWS).astype(np.float32),
             "weight": (np.arange(ROWS) < 50).astype(np.float32),

@@ -16,8 +16,8 @@ from train.evaluate_command import run as evaluate
 def test_observations_come_in_their_spaces_own_type(env_id):
     obs, _ = make_environment(env_id).reset(seed=0)
     assert (obs.dtype, obs.shape) == (np.float32, (1,))
-    played = play(lambda obs: [0] * len(obs), env_id, 2, seed=0, keep=10)
-    assert played.observations.dtype == np.float32
+    played = play(lambda obs: [0] * len(obs["obs"]), env_id, 2, seed=0, keep=10)
+    assert played.observations["obs"].dtype == np.float32
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,11 @@ from train.episodes import play
 
 def lean(obs):
     """A CartPole policy of one line that falls sooner or later: push towards the side the pole leans to."""
-    return (obs[:, 2] > 0).astype(np.int64)
+    return (obs["obs"][:, 2] > 0).astype(np.int64)
+
+
+def still(obs):
+    return [0] * len(obs["obs"])
 
 
 def test_episodes_are_the_same_however_many_are_played_side_by_side():
@@ -22,9 +26,7 @@ def test_episode_k_is_seeded_with_seed_plus_k():
 
 def test_every_episode_counts_once():
     ended = []
-    played = play(
-        lambda obs: [0] * len(obs), "Terminates-v0", 7, seed=0, parallel=3, on_episode=lambda: ended.append(1)
-    )
+    played = play(still, "Terminates-v0", 7, seed=0, parallel=3, on_episode=lambda: ended.append(1))
     assert played.returns.tolist() == [3.0] * 7
     assert played.lengths.tolist() == [3] * 7
     assert len(ended) == 7
@@ -39,5 +41,5 @@ def test_statistics_describe_the_returns():
 
 
 def test_visited_observations_are_thinned_evenly():
-    played = play(lambda obs: [0] * len(obs), "Forever-v0", 1, seed=0, keep=30)
-    assert played.observations[:, 0].tolist() == list(range(0, 100, 4))
+    played = play(still, "Forever-v0", 1, seed=0, keep=30)
+    assert played.observations["obs"][:, 0].tolist() == list(range(0, 100, 4))

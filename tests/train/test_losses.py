@@ -82,8 +82,8 @@ class Table:
     def __init__(self, rows):
         self.rows = paddle.to_tensor(np.array(rows, np.float32))
 
-    def heads(self, obs):
-        return {"q_values": paddle.gather(self.rows, obs.astype("int64").squeeze(-1))}
+    def heads(self, features):
+        return {"q_values": paddle.gather(self.rows, features["vector"].astype("int64").squeeze(-1))}
 
 
 @pytest.mark.parametrize(
@@ -93,8 +93,8 @@ class Table:
 def test_q_targets_are_as_computed_by_hand(double, next_value):
     network = SimpleNamespace(online=Table([[1.0, 2.0], [7.0, 3.0]]), target=Table([[0.0, 0.0], [4.0, 9.0]]))
     batch = {
-        "obs": np.array([[0.0], [0.0]], np.float32),
-        "next_obs": np.array([[1.0], [1.0]], np.float32),
+        "obs.vector": np.array([[0.0], [0.0]], np.float32),
+        "next_obs.vector": np.array([[1.0], [1.0]], np.float32),
         "action": np.array([1, 0]),
         "returns": np.array([0.5, 0.25], np.float32),
         "discounts": np.array([0.9, 0.0], np.float32),  # the second episode terminated

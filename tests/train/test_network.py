@@ -3,10 +3,11 @@ import pytest
 
 from paddleport.checkpoint import NetworkInfo
 from paddleport.errors import ArtifactError, UsageError
-from paddleport.spaces import Box, Discrete
-from train.acting import Actor, QActor
+from paddleport.spaces import Box, DictSpace, Discrete
+from train.acting import NumpyActor
 from train.distributions import distribution_for
-from train.network import PolicyNetwork, QPolicyNetwork, initial_weights, load_arrays, run_network, state_arrays
+from train.initialization import initial_weights
+from train.network import PolicyNetwork, QPolicyNetwork, load_arrays, run_network, state_arrays
 from train.normalizer import RunningNormalizer
 
 OBS = Box(shape=(3,), dtype="float32", low=None, high=None)
@@ -35,10 +36,10 @@ def test_acting_in_numpy_equals_the_network(kind, activation):
     normalizer = RunningNormalizer(3)
     normalizer.update(obs)
     load_arrays(made, {**state_arrays(made), "obs_mean": normalizer.mean32, "obs_std": normalizer.std32})
-    actor, distribution = Actor(space, made.info), distribution_for(space)
+    actor, distribution = NumpyActor(space, made.info), distribution_for(space)
     actor.load(state_arrays(made))
-    heads = actor.heads(normalizer.normalize(obs))
-    outputs = run_network(made, obs)
+    heads = actor.heads({"vector": normalizer.normalize(obs)})
+    outputs = run_network(made, {"obs": obs})
     for name in made.distribution_outputs:
         assert heads[name] == pytest.approx(outputs[name], abs=1e-5)
     assert heads["value"] == pytest.approx(outputs["value"], abs=1e-5)
@@ -55,14 +56,15 @@ def test_weights_are_orthogonal_with_the_published_gains():
 
 
 def test_actions_stay_inside_asymmetric_bounds_at_extreme_observations():
-    outputs = run_network(network(ACTIONS["box"]), np.array([[1e6, -1e6, 1e6], [0, 0, 0]], dtype=np.float32))
+    outputs = run_network(network(ACTIONS["box"]), {"obs": np.array([[1e6, -1e6, 1e6], [0, 0, 0]], dtype=np.float32)})
     low, high = ACTIONS["box"].bounds()
     assert (outputs["action"] >= low).all()
     assert (outputs["action"] <= high).all()
 
 
 def test_discrete_actions_start_where_the_space_starts():
-    outputs = run_network(network(ACTIONS["discrete"]), np.random.default_rng(0).normal(size=(99, 3)).astype("f4"))
+    obs = np.random.default_rng(0).normal(size=(99, 3)).astype(np.float32)
+    outputs = run_network(network(ACTIONS["discrete"]), {"obs": obs})
     assert (outputs["action"] == outputs["logits"].argmax(axis=1) + 2).all()
 
 
@@ -77,9 +79,9 @@ def test_weights_of_another_network_are_refused_by_name():
 @pytest.mark.parametrize(
     ("obs", "action"),
     [
-        (Box(shape=(8, 8, 3), dtype="uint8", low=0.0, high=255.0), ACTIONS["discrete"]),
-        (Discrete(5), ACTIONS["discrete"]),
-        (OBS, Box(shape=(2, 2), dtype="float32", low=-1.0, high=1.0)),
+        (Box(shape=(0,), dtype="float32", low=0.0, high=255.0), ACTIONS["discrete"]),
+        (OBS, Box(shape=(2,), dtype="int32", low=-1.0, high=1.0)),
+        (OBS, DictSpace(spaces={"grip": Discrete(2)})),
     ],
 )
 def test_a_space_without_a_network_is_refused(obs, action):
@@ -93,10 +95,10 @@ def test_q_values_in_numpy_equal_the_network_and_the_best_one_acts(dueling):
     made = QPolicyNetwork(OBS, Discrete(4, start=2), info)
     load_arrays(made, initial_weights(made, np.random.default_rng(3)))
     obs = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32)
-    actor = QActor(info)
+    actor = NumpyActor(Discrete(4, start=2), info)
     actor.load(state_arrays(made))
-    outputs = run_network(made, obs)
-    assert actor.q_values(obs) == pytest.approx(outputs["q_values"], abs=1e-5)
+    outputs = run_network(made, {"obs": obs})
+    assert actor.heads({"vector": obs})["q_values"] == pytest.approx(outputs["q_values"], abs=1e-5)
     assert (outputs["action"] == outputs["q_values"].argmax(axis=1) + 2).all()
 
 
@@ -106,7 +108,8 @@ def test_dueling_q_values_average_to_the_state_value():
     weights = initial_weights(made, np.random.default_rng(3)) | {"state_head.bias": np.array([5.0], np.float32)}
     weights["state_head.weight"] = np.zeros_like(weights["state_head.weight"])
     load_arrays(made, weights)
-    q_values = run_network(made, np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32))["q_values"]
+    obs = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)
+    q_values = run_network(made, {"obs": obs})["q_values"]
     assert q_values.mean(axis=1) == pytest.approx(np.full(9, 5.0), abs=1e-5)
 
 
