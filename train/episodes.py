@@ -11,7 +11,7 @@ import numpy as np
 
 from paddleport.manifest import ReturnStatistics
 from paddleport.spaces import Array
-from train.environment import make_environment
+from train.environments import make_environment
 
 MAX_EPISODE_STEPS = 100_000
 """An episode that is still going on then is cut: some environments never end one."""

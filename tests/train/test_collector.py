@@ -6,7 +6,7 @@ from paddleport.errors import TrainingError
 from paddleport.spaces import Discrete
 from train.collector import Collector
 from train.distributions import Categorical
-from train.environment import make_vector
+from train.environments import make_vector
 from train.normalizer import RunningNormalizer
 
 
