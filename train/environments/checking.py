@@ -69,10 +69,14 @@ def doubts(env_id: str) -> list[str]:
 def _type_doubts(env: gymnasium.Wrapper[Any, Any, Any, Any]) -> list[str]:
     """Whether the environment, unguarded, shows numbers of another type than its space's."""
     space = env.observation_space
-    shown = np.asarray(env.env.reset()[0]).dtype if isinstance(space, gymnasium.spaces.Box) else None
-    if shown in (None, space.dtype):
+    if not isinstance(space, gymnasium.spaces.Box):
         return []
-    return [f"its observations are {shown} where its space says {space.dtype}; they are converted"]
+    shown = np.asarray(env.env.reset()[0]).dtype
+    return (
+        []
+        if shown == space.dtype
+        else [f"its observations are {shown} where its space says {space.dtype}; they are converted"]
+    )
 
 
 def _doubt_or_refusal(env_id: str, error: Exception) -> str:

@@ -40,8 +40,8 @@ def describe_space(space: gymnasium.Space[Any]) -> Space:
     if isinstance(space, gym_spaces.Discrete):
         return Discrete(n=int(space.n), start=int(space.start))
     if isinstance(space, gym_spaces.Box):
-        low = np.where(space.bounded_below, space.low, -np.inf)
-        high = np.where(space.bounded_above, space.high, np.inf)
+        low = np.where(space.bounded_below & (space.low > -_most(space)), space.low, -np.inf)
+        high = np.where(space.bounded_above & (space.high < _most(space)), space.high, np.inf)
         return box(low, high, str(space.dtype))
     if isinstance(space, gym_spaces.MultiDiscrete) and space.nvec.ndim == 1:
         start = tuple(space.start.tolist())
@@ -57,6 +57,11 @@ def describe_space(space: gymnasium.Space[Any]) -> Space:
         expected="Box, Discrete, MultiDiscrete (a vector), MultiBinary, or a Dict or Tuple of these",
         got=space,
     )
+
+
+def _most(space: gym_spaces.Box) -> float:
+    """A bound as large as the type can hold is none: classic gym wrote it for infinity."""
+    return float(np.finfo(space.dtype).max) if np.issubdtype(space.dtype, np.floating) else np.inf
 
 
 def _step_limit(env: gymnasium.Env[Any, Any]) -> int | None:
