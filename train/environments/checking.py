@@ -72,11 +72,9 @@ def _type_doubts(env: gymnasium.Wrapper[Any, Any, Any, Any]) -> list[str]:
     if not isinstance(space, gymnasium.spaces.Box):
         return []
     shown = np.asarray(env.env.reset()[0]).dtype
-    return (
-        []
-        if shown == space.dtype
-        else [f"its observations are {shown} where its space says {space.dtype}; they are converted"]
-    )
+    if shown == space.dtype:
+        return []
+    return [f"its observations are {shown} where its space says {space.dtype}; they are converted"]
 
 
 def _doubt_or_refusal(env_id: str, error: Exception) -> str:

@@ -61,7 +61,7 @@ def describe_space(space: gymnasium.Space[Any]) -> Space:
 
 def _most(space: gym_spaces.Box) -> float:
     """A bound as large as the type can hold is none: classic gym wrote it for infinity."""
-    return float(np.finfo(space.dtype).max) if np.issubdtype(space.dtype, np.floating) else np.inf
+    return float(np.finfo(str(space.dtype)).max) if np.issubdtype(space.dtype, np.floating) else np.inf
 
 
 def _step_limit(env: gymnasium.Env[Any, Any]) -> int | None:

@@ -71,6 +71,15 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise self._misshapen(_STEP, result) from None
         return self._in_space(self._space, obs), reward, terminated, truncated, info
 
+    def close(self) -> None:
+        """Close; what goes wrong then no longer matters."""
+        watchdog.begin(self._label)
+        try:
+            with contextlib.suppress(Hung, Exception):
+                self.env.close()
+        finally:
+            watchdog.end()
+
     def _in_space(self, space: gymnasium.Space[Any], obs: Any) -> Any:  # noqa: ANN401 - as the space
         if isinstance(space, gym_spaces.Dict | gym_spaces.Tuple):
             return self._parts(space, obs)
@@ -141,7 +150,7 @@ class GuardedVector(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def close(self, **kwargs: Any) -> None:  # noqa: ANN401 - Gymnasium's own
         """Close all; what goes wrong then no longer matters."""
-        with contextlib.suppress(TrainingError), self._guarded("close"):
+        with contextlib.suppress(Exception):
             self.env.close(**kwargs)
 
     @contextlib.contextmanager
@@ -166,7 +175,8 @@ class GuardedVector(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def _in_space(self, obs: Any) -> Any:  # noqa: ANN401
         space = self.env.observation_space
-        return np.asarray(obs, dtype=space.dtype) if isinstance(space, gym_spaces.Box) else obs
+        single = isinstance(space, gym_spaces.Box | gym_spaces.MultiDiscrete)
+        return np.asarray(obs, dtype=space.dtype) if single else obs
 
 
 def label(env_id: str, number: int | None = None) -> str:

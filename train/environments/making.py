@@ -14,8 +14,7 @@ from paddleport.errors import PaddleportError, UsageError
 from train.environments.atari import AtariGame, atari_keywords
 from train.environments.classic import Adapted, gym_knows, hush_gym, make_by_gym
 from train.environments.files import is_file_name, make_from_file
-from train.environments.guarded import Guarded, hung, label, what_was_raised
-from train.environments.watchdog import Hung, watchdog
+from train.environments.guarded import Guarded, what_was_raised
 
 _OURS = ("paddleport", "train", "quantize", "export", "serve")
 _GYM = "gym:"
@@ -32,21 +31,15 @@ def make_environment(env_id: str, number: int | None = None) -> Guarded:
     Raises:
         UsageError: nothing goes by that name, or it cannot be made.
     """
-    watchdog.start()
-    watchdog.begin(label(env_id, number))
     try:
         with quiet():
             made = _make(env_id)
-    except Hung:
-        raise hung(label(env_id, number), "its constructor") from None
     except PaddleportError:
         raise
     except (gymnasium.error.Error, ModuleNotFoundError) as error:
         raise _unknown(env_id, error) from error
     except (Exception, SystemExit) as error:  # the module or the environment is the user's, and may raise anything
         raise UsageError(f"The environment {env_id!r} cannot be made", got=what_was_raised(error)) from error
-    finally:
-        watchdog.end()
     return Guarded(made, env_id, number)
 
 

@@ -19,6 +19,7 @@ from paddleport.errors import PaddleportError, TrainingError
 from train.environments.guarded import what_was_raised
 
 _SECONDS_TO_CLOSE = 5.0
+_SECONDS_AFTER_A_FAULT = 1.0
 _CONTEXT = "forkserver"
 """A forked child would hold our locks and pipes open, and share Paddle's threads and memory; these start clean."""
 
@@ -48,18 +49,17 @@ class Workers(AsyncVectorEnv):
         return waiting.index(True) if any(waiting) else None
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """End every process: by asking, then by SIGTERM, then by SIGKILL."""
+        """End every process: by asking, then by SIGKILL."""
         idle = getattr(self, "_state", None) is AsyncState.DEFAULT
-        patience = 0.0 if terminate or self._broken or not idle else timeout or _SECONDS_TO_CLOSE
+        patience = _SECONDS_AFTER_A_FAULT if terminate or self._broken or not idle else timeout or _SECONDS_TO_CLOSE
         for pipe in self.parent_pipes:
             with contextlib.suppress(OSError, AttributeError):  # a process that is gone, or a pipe that is None
                 pipe.send(("close", None))
         _join(self.processes, patience)
-        for end in ("terminate", "kill"):
-            for process in self.processes:
-                if process.is_alive():
-                    getattr(process, end)()
-            _join(self.processes, 1.0)
+        for process in self.processes:
+            if process.is_alive():
+                process.kill()
+        _join(self.processes, _SECONDS_TO_CLOSE)
         for pipe in self.parent_pipes:
             if pipe is not None:
                 pipe.close()
@@ -87,10 +87,11 @@ def work(
 ) -> None:
     """What a worker process does: Gymnasium's loop, and a message for what ends it.
 
-    Ctrl-C goes to every process of the terminal: the trainer decides what it means, so the workers ignore it.
+    Ctrl-C goes to every process of the terminal, and a service manager's SIGTERM to every one of the service: the
+    trainer decides what they mean, so the workers ignore them.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     try:
         _async_worker(index, maker, pipe, parent_pipe, memory, errors, *rest)
     except (OSError, EOFError):

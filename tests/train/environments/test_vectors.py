@@ -12,8 +12,7 @@ def rolled(envs, steps=60, seed=0):
     """Observations, ends of a vector environment under fixed actions."""
     rng = np.random.default_rng(1)
     seen = [envs.reset(seed=seed)[0].copy()]
-    for _ in range(steps):
-        seen.append(envs.step(rng.integers(0, 2, envs.num_envs))[0].copy())
+    seen += [envs.step(rng.integers(0, 2, envs.num_envs))[0].copy() for _ in range(steps)]
     envs.close()
     return np.array(seen)
 
