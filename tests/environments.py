@@ -1,8 +1,13 @@
 """Environments whose right answers are known by hand; importing this module registers them."""
 
+import ctypes
+import os
+import time
+
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 
 class Counter(gymnasium.Env):
@@ -105,7 +110,88 @@ class Breaking(Counter):
         return np.zeros(3, np.float32) if self.where == "shape" else super()._obs()
 
 
+# What hangs, dies, or speaks an older language (train/environments).
+
+
+class Hanging(Counter):
+    """Sleeps for ever in its third step, or in its reset; `how="stubborn"` goes on when it is interrupted."""
+
+    def __init__(self, where="step", how="sleep"):
+        super().__init__(length=100)
+        self.where, self.how = where, how
+
+    def reset(self, *, seed=None, options=None):
+        if self.where == "reset":
+            self._hang()
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        if self.where == "step" and self.count == 2:
+            self._hang()
+        return super().step(action)
+
+    def _hang(self):
+        while True:
+            try:
+                time.sleep(3600)
+            except BaseException:
+                if self.how != "stubborn":
+                    raise
+
+
+class Locked(Counter):
+    """Waits for ever in C for a lock that it holds itself, where no signal reaches it."""
+
+    def step(self, action):
+        lock, libc = ctypes.create_string_buffer(256), ctypes.CDLL(None)
+        libc.pthread_mutex_lock(lock)
+        libc.pthread_mutex_lock(lock)
+
+
+class Dying(Counter):
+    """Its process ends in the third step."""
+
+    def step(self, action):
+        if self.count == 2:
+            os._exit(3)
+        return super().step(action)
+
+
+class Old:
+    """A class without a base that speaks gym's older language: bare `reset`, four values, `seed`."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, end="terminated", length=3):
+        self.end, self.length, self.count, self.first = end, length, 0, 0.0
+
+    def seed(self, seed=None):
+        self.first = float(seed)
+
+    def reset(self):
+        self.count = 0
+        return np.array([self.first], np.float32)
+
+    def step(self, action):
+        self.count += 1
+        done = self.count >= self.length
+        info = {"TimeLimit.truncated": True} if done and self.end == "truncated" else {}
+        return np.array([self.first + self.count], np.float32), 1.0, done, info
+
+
+def same_step(env_id, num_envs):
+    """Copies that step together under same-step autoreset: the last observation of an episode is in `final_obs`."""
+    makers = [lambda: gymnasium.make(env_id) for _ in range(num_envs)]
+    return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
 for name, entry, keywords in (
+    ("Hangs-v0", Hanging, {}),
+    ("Hangs-reset-v0", Hanging, {"where": "reset"}),
+    ("Hangs-stubborn-v0", Hanging, {"how": "stubborn"}),
+    ("Locked-v0", Locked, {}),
+    ("Dies-v0", Dying, {}),
     ("Lists-v0", Sloppy, {"form": list}),
     ("Doubles-v0", Sloppy, {"form": lambda obs: obs.astype(np.float64)}),
     *((f"Breaks-{where}-v0", Breaking, {"where": where}) for where in ("init", "reset", "step", "shape")),

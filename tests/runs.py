@@ -6,7 +6,7 @@ import numpy as np
 
 from paddleport.checkpoint import CheckpointState, NetworkInfo, step_name
 from train.checkpointing import now, versions, write_checkpoint
-from train.environment import describe_environment
+from train.environments import describe_environment
 from train.initialization import initial_weights
 from train.network import PolicyNetwork, load_arrays, state_arrays
 

@@ -38,7 +38,8 @@ class RunOptions:
     algo: Literal["ppo", "a2c", "dqn"] = "ppo"
     """The algorithm."""
     env: str = "CartPole-v1"
-    """A Gymnasium id, or module:id where a module of yours registers it."""
+    """A Gymnasium id, module:id where a module of yours registers it, or path/to/file.py:ClassName; a relative path is
+    relative to the current folder."""
     seed: int = 0
     """Seed of everything random. The same seed gives the same weights on the same machine."""
     total_steps: int = 100_000
@@ -53,6 +54,11 @@ class RunOptions:
     """How updates run: one compiled program, Paddle's eager mode, or whichever suits the device."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Where updates run; auto takes a GPU where Paddle sees one."""
+    vector: Literal["auto", "sync", "async", "own", "envpool"] = "auto"
+    """How environments step together: in turn (sync), in a process each (async, for slow ones), in the environment's
+    own vector form, or in EnvPool. auto is sync, and for Atari ale-py's own."""
+    step_limit_seconds: float = 60.0
+    """Seconds that one environment step may take before the run stops with a message; 0 waits for ever."""
     threads: int = 1
     """Threads within one operator on the CPU; more than one pays from about 256 units wide."""
     resume: Flag = False
@@ -214,7 +220,7 @@ class TrainConfig(Generic[C]):
 
 
 ALGORITHMS: dict[str, type[AlgorithmConfig]] = {"ppo": PPOConfig, "a2c": A2CConfig, "dqn": DQNConfig}
-NOT_SAVED = ("run_dir", "resume", "json")
+NOT_SAVED = ("run_dir", "resume", "json", "step_limit_seconds")
 """Options of a command, not of a run: a run can be moved."""
 
 
@@ -301,6 +307,7 @@ def check(config: TrainConfig[AlgorithmConfig]) -> None:
     rules = [
         ("seed", run.seed, 0 <= run.seed < 2**32, "0 … 2^32 - 1"),
         ("checkpoint_every", run.checkpoint_every, run.checkpoint_every >= 0, "0 or more"),
+        ("step_limit_seconds", run.step_limit_seconds, run.step_limit_seconds >= 0, "0 or more"),
     ]
     counts = {name: getattr(run, name) for name in ("total_steps", "evaluation_episodes", "threads")}
     counts |= {name: values[name] for name in _COUNTS if name in values}

@@ -11,7 +11,7 @@ import numpy as np
 
 from paddleport.manifest import ReturnStatistics
 from paddleport.spaces import Array, Leaves, Space, leaves_of
-from train.environment import describe_space, make_environment
+from train.environments import describe_space, make_environment
 
 MAX_EPISODE_STEPS = 100_000
 """An episode that is still going on then is cut: some environments never end one."""

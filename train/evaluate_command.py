@@ -19,7 +19,7 @@ from paddleport.manifest import MANIFEST, ReturnStatistics
 from paddleport.options import Flag
 from paddleport.progress import stage
 from paddleport.spaces import Space, describe, leaf_spaces
-from train.environment import describe_environment
+from train.environments import describe_environment
 from train.episodes import BatchPolicy, play
 
 Spaces: TypeAlias = tuple[Space, Space]

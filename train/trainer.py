@@ -27,7 +27,8 @@ from train.checkpointing import now, point, versions, write_checkpoint
 from train.config import AlgorithmConfig, TrainConfig
 from train.devices import Device, choose_device, make_engine
 from train.dqn import DQN
-from train.environment import describe_environment, make_vector
+from train.environments import check_environment, describe_environment, make_vector
+from train.environments.watchdog import watchdog
 from train.episodes import play
 from train.on_policy import OnPolicy
 from train.ppo import PPO
@@ -69,7 +70,9 @@ def train(config: TrainConfig[AlgorithmConfig]) -> Training:
     configuration.check(config)
     folder = Path(config.run.run_dir)
     device = choose_device(config.run.device, config.run.engine)
-    described = describe_environment(config.run.env)  # before the folder is touched
+    watchdog.limit = config.run.step_limit_seconds
+    check_environment(config.run.env)  # before the folder is touched
+    described = describe_environment(config.run.env)
     with _claimed(folder, resume=config.run.resume) as run_id:
         trainer = Trainer(config, folder, run_id, device, described)
         with contextlib.closing(trainer):
@@ -98,7 +101,7 @@ class Trainer:
         self.config, self.folder, self.run_id, self.device = config, folder, run_id, device
         self.environment, self.observation_space, self.action_space = described
         self.rng = np.random.default_rng(config.run.seed)
-        self.envs = make_vector(config.run.env, config.algorithm.num_envs)
+        self.envs = make_vector(config.run.env, config.algorithm.num_envs, config.run.vector)
         self.algorithm = ALGORITHMS[config.run.algo](
             config.algorithm,
             self.envs,

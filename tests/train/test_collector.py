@@ -7,7 +7,7 @@ from paddleport.spaces import Box, Discrete
 from train.collector import Collector
 from train.distributions import Categorical
 from train.encoding import Encoder
-from train.environment import make_vector
+from train.environments import make_vector
 from train.stepping import Stepper
 
 

@@ -6,7 +6,7 @@ from paddleport.errors import PaddleportError, TrainingError, UsageError
 from runs import untrained_run
 from train.command import parse
 from train.command import run as train
-from train.environment import make_environment, make_vector
+from train.environments import make_environment, make_vector
 from train.episodes import play
 from train.evaluate_command import Options as EvaluateOptions
 from train.evaluate_command import run as evaluate

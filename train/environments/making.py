@@ -1,0 +1,93 @@
+"""From the name that a user gives to an environment."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+
+from paddleport.errors import PaddleportError, UsageError
+from train.environments.atari import AtariGame, atari_keywords
+from train.environments.classic import Adapted, gym_knows, hush_gym, make_by_gym
+from train.environments.files import is_file_name, make_from_file
+from train.environments.guarded import Guarded, what_was_raised
+
+_OURS = ("paddleport", "train", "quantize", "export", "serve")
+_GYM = "gym:"
+
+
+def make_environment(env_id: str, number: int | None = None) -> Guarded:
+    """Make one environment.
+
+    Args:
+        env_id: a Gymnasium id; `module:id` where a module registers it; `path/to/file.py:ClassName` for a class with
+            `reset` and `step`; `gym:id` for classic gym, which is asked for ids that Gymnasium lacks as well.
+        number: which one of several it is, for messages.
+
+    Raises:
+        UsageError: nothing goes by that name, or it cannot be made.
+    """
+    try:
+        with quiet():
+            made = _make(env_id)
+    except PaddleportError:
+        raise
+    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+        raise _unknown(env_id, error) from error
+    except (Exception, SystemExit) as error:  # the module or the environment is the user's, and may raise anything
+        raise UsageError(f"The environment {env_id!r} cannot be made", got=what_was_raised(error)) from error
+    return Guarded(made, env_id, number)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Within the block the yellow warnings of Gymnasium and gym are not shown; those of the user's own code are."""
+    hush_gym()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"\x1b\[\d+mWARN: ")
+        yield
+
+
+def _make(env_id: str) -> gymnasium.Env[Any, Any]:
+    if is_file_name(env_id):
+        return make_from_file(env_id)
+    if env_id.startswith(_GYM):
+        return make_by_gym(env_id.removeprefix(_GYM))
+    if (keywords := atari_keywords(env_id)) is not None:
+        return AtariGame(keywords)
+    try:
+        made = gymnasium.make(env_id, disable_env_checker=True)  # `check_environment` does its work, and says it better
+    except gymnasium.error.UnregisteredEnv:
+        if not gym_knows(env_id):
+            raise
+        return make_by_gym(env_id)
+    if getattr(made, "observation_space", None) is None or getattr(made, "action_space", None) is None:
+        return Adapted(made, env_id)  # which says what is missing
+    return made
+
+
+def _unknown(env_id: str, error: Exception) -> UsageError:
+    hint = _hint(env_id) if isinstance(error, gymnasium.error.UnregisteredEnv | ModuleNotFoundError) else None
+    reason = " ".join(str(error).split())
+    return UsageError(
+        "Cannot make this environment",
+        expected="the id of a registered Gymnasium environment, module:id, or path/to/file.py:ClassName",
+        got=f"{env_id!r} ({reason})",
+        todo=hint,
+    )
+
+
+def _hint(env_id: str) -> str | None:
+    if env_id in gymnasium.registry:
+        return None  # it is known, and lacks something that the reason names
+    module, _, name = env_id.rpartition(":")
+    if module in _OURS:
+        return f"{module} is the name of one of Paddleport's own packages: give your module another one"
+    if module:
+        return f"Run the command from the folder that holds {module}.py, and see that it registers {name}"
+    near = difflib.get_close_matches(env_id, list(gymnasium.registry), n=3, cutoff=0.5)
+    return f"Did you mean {' or '.join(near)}?" if near else None
