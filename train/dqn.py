@@ -15,7 +15,7 @@ from train.acting import QActor
 from train.collector import EpisodeCounter, check_finite
 from train.config import DQNConfig
 from train.engines.base import Engine, Optimizer, Problem
-from train.iteration import episode_means, finite_means
+from train.iteration import episode_means, finite_means, scaler_metrics
 from train.losses import DQN_TERMS, dqn_loss
 from train.network import QNetwork, initial_weights
 from train.replay import Replay
@@ -116,6 +116,7 @@ class DQN:
         return {
             **episode_means(*self._episodes.ended()),
             **finite_means(DQN_TERMS, terms, self.step),
+            **scaler_metrics(self.engine.scaler_state()),
             "epsilon": epsilon,
             "replay_size": float(len(self.replay)),
             "learning_rate": learning_rate,
@@ -179,8 +180,9 @@ class DQN:
             return []
         self._refresh_target()
         count = self.step - before if config.gradient_steps < 0 else config.gradient_steps
-        terms = [self._learn(learning_rate, beta) for _ in range(count)]
-        self.updates += count
+        updates = [self._learn(learning_rate, beta) for _ in range(count)]
+        terms = [update for update in updates if update is not None]
+        self.updates += len(terms)
         self.actor.load(_without("online", self.engine.weights()))
         return terms
 
@@ -200,7 +202,7 @@ class DQN:
         self._episodes.add(rewards, valid, done)
         self.step += int(valid.sum())
 
-    def _learn(self, learning_rate: float, beta: float) -> Array:
+    def _learn(self, learning_rate: float, beta: float) -> Array | None:
         sample = self.replay.sample(self.config.batch_size, self.rng, beta)
         batch = {
             "obs": sample.obs.astype(np.float32),
@@ -211,6 +213,8 @@ class DQN:
             "weight": sample.weight,
         }
         reported = self.engine.update(batch, learning_rate)
+        if reported is None:
+            return None
         self.replay.update_priorities(sample.rows, reported[len(DQN_TERMS) :])
         return reported[: len(DQN_TERMS)]
 

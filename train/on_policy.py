@@ -19,7 +19,7 @@ from train.config import OnPolicyConfig
 from train.distributions import distribution_for
 from train.engines.base import Engine, Optimizer, Problem
 from train.gae import generalized_advantages
-from train.iteration import episode_means, finite_means
+from train.iteration import episode_means, finite_means, scaler_metrics
 from train.network import ActorCritic, initial_weights
 from train.normalizer import RunningNormalizer
 from train.schedules import scheduled
@@ -124,13 +124,15 @@ class OnPolicy(ABC, Generic[C]):
         )
         learning_rate = scheduled(config.learning_rate, config.learning_rate_schedule, progress)
         flat, transitions = _flat_rows(rollout, advantages), np.flatnonzero(rollout.valid)
-        terms = [self.engine.update(batch, learning_rate) for batch in self.batches(flat, transitions, progress)]
+        updates = [self.engine.update(batch, learning_rate) for batch in self.batches(flat, transitions, progress)]
+        terms = [update for update in updates if update is not None]
         self.updates += len(terms)
         self.step += rollout.transitions
         self.actor.load(self.engine.weights())
         return {
             **episode_means(rollout.returns, rollout.lengths),
             **finite_means(self.terms, terms, self.step),
+            **scaler_metrics(self.engine.scaler_state()),
             "explained_variance": _explained_variance(rollout, advantages),
             "learning_rate": learning_rate,
         }
