@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 
 from paddle import nn
-from paddle.distributed.fleet.utils import log_util, recompute
+from paddle.distributed import fleet
+from paddle.distributed.fleet.utils import recompute
 
 TRUNK = "trunk"
 """The layers whose name ends so are recomputed: `trunk`, `policy_trunk`, `value_trunk`."""
@@ -22,7 +22,7 @@ def recompute_trunks(network: nn.Layer) -> None:
     """
     # Its one line at each call says that a block whose input needs no gradient need not be recomputed. Ours have
     # weights that need one, and observations never do.
-    log_util.logger.setLevel(logging.ERROR)
+    fleet.set_log_level("ERROR")
     for path, layer in network.named_sublayers():
         if path.endswith(TRUNK):
             # The re-entrant form, Paddle's default, gives no gradients at all where no input needs one.
