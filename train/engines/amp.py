@@ -84,7 +84,7 @@ def lower_weights(network: nn.Layer, optimizer: paddle.optimizer.Optimizer, amp:
 
 
 def master_weights(parameters: Mapping[str, paddle.Tensor]) -> dict[str, paddle.Tensor]:
-    """A float32 copy of each parameter that is kept in 16 bits, by structural path, named as Paddle would name it."""
+    """A float32 copy of each parameter that is kept in 16 bits, by structural path, named as Paddle names its own."""
     masters = {}
     for path, parameter in parameters.items():
         if parameter.dtype != paddle.float32:
