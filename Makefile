@@ -22,7 +22,7 @@ BIN    := $(VENV)/bin
 RUN_PY := $(BIN)/python -P
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train resume evaluate quantize export serve test test-slow lint format clean
+.PHONY: help setup demo train resume evaluate quantize export serve test test-slow gpu-check lint format clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s%s\n", $$1, $$2}'
@@ -68,6 +68,9 @@ test: setup ## run the tests (5 to 8 minutes on 2 cores)
 
 test-slow: setup ## run the long learning runs as well
 	$(RUN_PY) -m pytest -n auto --dist loadfile -m "slow or not slow" $(ARGS)
+
+gpu-check: setup ## on a GPU: train in float32 and in mixed precision, and compare them in a table
+	$(RUN_PY) tools/gpu_check.py $(ARGS)
 
 lint: setup ## ruff, mypy, import rules, the Dockerfile
 	$(BIN)/ruff check .

@@ -69,6 +69,8 @@ class CheckpointState(msgspec.Struct, frozen=True, kw_only=True):
     """State of the one NumPy generator that sampling and shuffling draw from."""
     normalizer_count: float
     """How many observations the normaliser has seen; its moments are in the tensor files."""
+    amp_scaler: dict[str, float] = {}
+    """State of mixed precision's loss scaler; empty where the loss is not scaled."""
     evaluation: ReturnStatistics | None
     best_mean_return: float | None
     versions: dict[str, str]

@@ -212,7 +212,7 @@ class Cue(gymnasium.Env):
     `form` says how the cue is shown, `answer` what kind of action is asked for.
     """
 
-    SPACES = {
+    SPACES = {  # noqa: RUF012 - a test's constant
         "one-hot": spaces.Box(-np.inf, np.inf, (2,), np.float64),
         "discrete": spaces.Discrete(2, start=3),
         "multi-discrete": spaces.MultiDiscrete([2, 3]),
@@ -228,7 +228,7 @@ class Cue(gymnasium.Env):
             }
         ),
     }
-    ANSWERS = {
+    ANSWERS = {  # noqa: RUF012 - a test's constant
         "discrete": spaces.Discrete(2, start=-1),
         "multi-discrete": spaces.MultiDiscrete([2, 3]),
         "multi-binary": spaces.MultiBinary((2, 1)),

@@ -59,6 +59,15 @@ class RunOptions:
     own vector form, or in EnvPool. auto is sync, and for Atari ale-py's own."""
     step_limit_seconds: float = 60.0
     """Seconds that one environment step may take before the run stops with a message; 0 waits for ever."""
+    amp: Literal["off", "O1", "O2"] = "off"
+    """Mixed precision on a GPU, in the eager engine: O1 computes matrix products and convolutions in 16 bits, O2 keeps
+    the weights in 16 bits too, beside float32 masters. Losses, advantages and the optimizer stay float32."""
+    amp_dtype: Literal["float16", "bfloat16"] = "float16"
+    """The 16 bits of --amp: float16 is finer and needs its loss scaled, bfloat16 has float32's range and needs a GPU of
+    compute capability 8."""
+    recompute: Flag = False
+    """Compute the trunks' activations again in the backward pass, in the eager engine, instead of keeping them: less
+    memory, more time, the same gradients."""
     threads: int = 1
     """Threads within one operator on the CPU; more than one pays from about 256 units wide."""
     resume: Flag = False
@@ -322,6 +331,9 @@ def check(config: TrainConfig[AlgorithmConfig]) -> None:
     if isinstance(config.algorithm, PPOConfig):
         rows, size = values["num_envs"] * values["n_steps"], values["batch_size"]
         rules.append(("batch_size", size, 2 <= size <= rows, f"2 … num-envs × n-steps = {rows}"))
+    if run.amp == "O2" and "optimizer" in values:
+        # Paddle's RMSProp kernel takes no float32 gradient for a weight of 16 bits, and in 16 bits the norm overflows.
+        rules.append(("optimizer", values["optimizer"], values["optimizer"] == "adam", "adam with --amp O2"))
     for option, value, holds, expected in rules:
         if not holds:
             raise UsageError(f"--{option.replace('_', '-')} is out of range", expected=expected, got=value)

@@ -16,7 +16,7 @@ from train.config import DQNConfig
 from train.encoding import Encoder, prefixed
 from train.engines.base import Engine, Optimizer, Problem
 from train.initialization import initial_weights
-from train.iteration import episode_means, finite_means
+from train.iteration import episode_means, finite_means, scaler_metrics
 from train.losses import DQN_TERMS, dqn_loss
 from train.network import QNetwork
 from train.normalizer import RunningNormalizer
@@ -125,6 +125,7 @@ class DQN:
         return {
             **episode_means(*self.stepper.ended()),
             **finite_means(DQN_TERMS, terms, self.step),
+            **scaler_metrics(self.engine.scaler_state()),
             "epsilon": epsilon,
             "replay_size": float(len(self.replay)),
             "learning_rate": learning_rate,
@@ -188,8 +189,9 @@ class DQN:
             return []
         self._move_target()
         count = self.step - before if config.gradient_steps < 0 else config.gradient_steps
-        terms = [self._learn(learning_rate, beta) for _ in range(count)]
-        self.updates += count
+        updates = [self._learn(learning_rate, beta) for _ in range(count)]
+        terms = [update for update in updates if update is not None]
+        self.updates += len(terms)
         self.actor.load(_without("online", self.engine.weights()))
         return terms
 
@@ -216,7 +218,7 @@ class DQN:
         best: Array = self.actor.heads(self.encoder.features(obs))["q_values"].argmax(axis=1)
         return best
 
-    def _learn(self, learning_rate: float, beta: float) -> Array:
+    def _learn(self, learning_rate: float, beta: float) -> Array | None:
         sample = self.replay.sample(self.config.batch_size, self.rng, beta)
         batch = {
             **prefixed("obs", self.encoder.features(sample.obs)),
@@ -227,6 +229,8 @@ class DQN:
             "weight": sample.weight,
         }
         reported = self.engine.update(batch, learning_rate)
+        if reported is None:
+            return None
         self.replay.update_priorities(sample.rows, reported[len(DQN_TERMS) :])
         return reported[: len(DQN_TERMS)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -39,3 +39,8 @@ def finite_means(names: Sequence[str], updates: Sequence[Array], step: int) -> d
             todo="Lower --learning-rate, or look at the environment's rewards; the last checkpoint is kept",
         )
     return means
+
+
+def scaler_metrics(state: Mapping[str, float]) -> dict[str, float | None]:
+    """What a loss scaler's state says to a reader: its scale, and the updates skipped so far; nothing without one."""
+    return {"amp_scale": state["scale"], "amp_skipped": state["skipped"]} if state else {}

@@ -21,7 +21,7 @@ from train.encoding import Encoder, encoding_of, prefixed
 from train.engines.base import Engine, Optimizer, Problem
 from train.gae import generalized_advantages
 from train.initialization import initial_weights
-from train.iteration import episode_means, finite_means
+from train.iteration import episode_means, finite_means, scaler_metrics
 from train.losses import features_in
 from train.network import ActorCritic
 from train.normalizer import RewardNormalizer, RunningNormalizer
@@ -143,6 +143,7 @@ class OnPolicy(ABC, Generic[C]):
         return {
             **episode_means(rollout.returns, rollout.lengths),
             **finite_means(self.terms, terms, self.step),
+            **scaler_metrics(self.engine.scaler_state()),
             "explained_variance": _explained_variance(rollout, advantages),
             "learning_rate": learning_rate,
             "updates": float(len(terms)),
@@ -157,8 +158,11 @@ class OnPolicy(ABC, Generic[C]):
         flat, transitions = _flat_rows(rollout, advantages), np.flatnonzero(rollout.valid)
         terms: list[Array] = []
         for batch in self.batches(flat, transitions, progress):
-            terms.append(self.engine.update(batch, learning_rate))
-            if self.enough(terms[-1]):
+            reported = self.engine.update(batch, learning_rate)
+            if reported is None:  # skipped, since its gradients overflowed
+                continue
+            terms.append(reported)
+            if self.enough(reported):
                 break
         self.updates += len(terms)
         return terms

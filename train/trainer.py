@@ -69,7 +69,7 @@ def train(config: TrainConfig[AlgorithmConfig]) -> Training:
     """
     configuration.check(config)
     folder = Path(config.run.run_dir)
-    device = choose_device(config.run.device, config.run.engine)
+    device = choose_device(config.run)
     watchdog.limit = config.run.step_limit_seconds
     check_environment(config.run.env)  # before the folder is touched
     described = describe_environment(config.run.env)
@@ -194,6 +194,7 @@ class Trainer:
             counters=algorithm.counters(),
             rng=msgspec.to_builtins(self.rng.bit_generator.state),
             normalizer_count=algorithm.normalizer.count if algorithm.normalizer else 0.0,
+            amp_scaler=algorithm.engine.scaler_state(),
             evaluation=self.evaluation,
             best_mean_return=self.best,
             versions=versions(),
@@ -224,6 +225,7 @@ class Trainer:
             state.counters,
             state.normalizer_count,
         )
+        self.algorithm.engine.load_scaler_state(state.amp_scaler)
         self.rng.bit_generator.state = state.rng
         self.evaluation, self.best = state.evaluation, state.best_mean_return
 

@@ -51,8 +51,12 @@ ACCUMULATORS = {
 class Engine(Protocol):
     """Runs updates; holds the weights and the optimizer's state. Names are structural paths."""
 
-    def update(self, batch: Batch, learning_rate: float) -> Array:
-        """One gradient step, clipped by the global norm; returns the terms, then the row terms, float32 [n]."""
+    def update(self, batch: Batch, learning_rate: float) -> Array | None:
+        """One gradient step, clipped by the global norm.
+
+        Returns:
+            The terms, then the row terms, float32 [n]; None where float16 overflowed and the step was skipped.
+        """
         ...
 
     def weights(self) -> dict[str, Array]:
@@ -69,6 +73,14 @@ class Engine(Protocol):
 
     def load_optimizer_state(self, state: Mapping[str, Array]) -> None:
         """Set the optimizer's accumulators."""
+        ...
+
+    def scaler_state(self) -> dict[str, float]:
+        """State of the loss scaler, `scale` and `skipped` among it; empty where the loss is not scaled."""
+        ...
+
+    def load_scaler_state(self, state: Mapping[str, float]) -> None:
+        """Set the loss scaler's state."""
         ...
 
 

@@ -65,6 +65,13 @@ class CompiledEngine:
         for key, name in self._accumulators.items():
             self._tensor(name).set(state[key], self._place)
 
+    def scaler_state(self) -> dict[str, float]:
+        """This engine computes in float32 and scales nothing."""
+        return {}
+
+    def load_scaler_state(self, state: Mapping[str, float]) -> None:
+        """There is no scaler."""
+
     def _tensor(self, name: str) -> Any:  # noqa: ANN401 - Paddle's DenseTensor
         return self._scope.find_var(name).get_tensor()
 
