@@ -80,8 +80,7 @@ class DQN:
         self.replay = Replay(
             config.replay_capacity,
             config.num_envs,
-            observation_space.shape,
-            observation_space.dtype,
+            {"obs": (observation_space.shape, observation_space.dtype)},
             config.n_steps,
             config.gamma,
             config.priority_exponent if config.prioritized else 0.0,
@@ -123,7 +122,7 @@ class DQN:
 
     def end_episodes(self) -> None:
         """Count the episodes that are going on as truncated."""
-        self.replay.cut(self._obs)
+        self.replay.cut({"obs": self._obs})
 
     def reset_environments(self, seed: int) -> None:
         """Start a new episode in every environment."""
@@ -145,10 +144,6 @@ class DQN:
         target = _without("target", self.engine.weights())
         return self.engine.optimizer_state() | _prefixed("target", target)
 
-    def replay_tensors(self) -> dict[str, Array]:
-        """The replay memory."""
-        return self.replay.state()
-
     def counters(self) -> dict[str, int]:
         """What is counted beside the steps."""
         return {"updates": self.updates, "target_step": self._target_step}
@@ -157,17 +152,15 @@ class DQN:
         self,
         policy: dict[str, Array],
         trainer: dict[str, Array],
-        replay: dict[str, Array],
         step: int,
         counters: dict[str, int],
         _: float,
     ) -> None:
-        """Continue from saved tensors and counters; the generator is restored by its owner."""
+        """Continue from saved tensors and counters; the generator and the replay are restored by their owner."""
         target = {name: value for name, value in trainer.items() if name.startswith("target.")}
         self.engine.load_weights(_prefixed("online", policy) | target)
         self.engine.load_optimizer_state(trainer)
         self.actor.load(policy)
-        self.replay.restore(replay)
         self.step, self.updates, self._target_step = step, counters["updates"], counters["target_step"]
 
     def _round(self, epsilon: float, learning_rate: float, beta: float) -> list[Array]:
@@ -195,7 +188,7 @@ class DQN:
         self._obs, rewards, terminated, truncated, _ = self._envs.step(actions + self._start)
         check_finite("reward", rewards, self.step)
         done = terminated | truncated
-        self.replay.append(obs=obs, action=actions, reward=rewards, terminated=terminated, done=done, valid=valid)
+        self.replay.append({"obs": obs}, actions, rewards, terminated, done, valid)
         self._resetting = done
         self._episodes.add(rewards, valid, done)
         self.step += int(valid.sum())
@@ -203,8 +196,8 @@ class DQN:
     def _learn(self, learning_rate: float, beta: float) -> Array:
         sample = self.replay.sample(self.config.batch_size, self.rng, beta)
         batch = {
-            "obs": sample.obs.astype(np.float32),
-            "next_obs": sample.next_obs.astype(np.float32),
+            "obs": sample.obs["obs"].astype(np.float32),
+            "next_obs": sample.next_obs["obs"].astype(np.float32),
             "action": sample.actions,
             "returns": sample.returns,
             "discounts": sample.discounts,

@@ -47,6 +47,7 @@ class OnPolicy(ABC, Generic[C]):
     """Names of what the loss reports."""
     extra_inputs: ClassVar[dict[str, tuple[tuple[int, ...], str]]] = {}
     """Shape and type of what the loss takes beside one row a transition."""
+    replay = None
 
     def __init__(
         self,
@@ -154,10 +155,6 @@ class OnPolicy(ABC, Generic[C]):
             tensors |= {"normalizer/mean": self.normalizer.mean, "normalizer/variance": self.normalizer.variance}
         return tensors
 
-    def replay_tensors(self) -> dict[str, Array]:
-        """On-policy algorithms remember nothing."""
-        return {}
-
     def counters(self) -> dict[str, int]:
         """What is counted beside the steps."""
         return {"updates": self.updates}
@@ -173,7 +170,6 @@ class OnPolicy(ABC, Generic[C]):
         self,
         policy: dict[str, Array],
         trainer: dict[str, Array],
-        _: dict[str, Array],
         step: int,
         counters: dict[str, int],
         normalizer_count: float,
