@@ -126,13 +126,13 @@ class StackedLeaf:
         older = values[:, :-1]
         odd = np.ones(len(slots), dtype=bool)
         if rows_before >= older.shape[1]:
-            odd = ~_same_bits(older, self._newest[self._around(slots)[:, :-1]])
+            odd = ~_same_bits(older, self._newest.take(self._around(slots)[:, :-1], axis=0))
         if odd.any():
             self._older.put(slots[odd], older[odd])
 
     def get(self, slots: Array) -> Array:
         """The stacks of any slots whose k - 1 rows before are in the ring still, [n, k, …]."""
-        stacks = self._newest[self._around(slots)]
+        stacks = self._newest.take(self._around(slots), axis=0)
         self._older.fill(stacks[:, :-1], slots)
         return stacks
 
