@@ -4,11 +4,12 @@ import shutil
 import msgspec
 import numpy as np
 import pytest
-from runs import untrained_run
 
 from paddleport.checkpoint import POLICY, REPLAY_ROWS, STATE, Run, step_name
 from paddleport.errors import ArtifactError
+from paddleport.files import sha256_bytes
 from paddleport.manifest import FileInfo, ReturnStatistics
+from runs import untrained_run
 from train.checkpointing import write_checkpoint
 from train.keeping import newest_whole, prune
 
@@ -29,8 +30,6 @@ class Growing:
         data = np.random.default_rng(number).bytes(50)
         name = f"rows-{number:012d}-{number + 1:012d}.safetensors"
         (self.replay / name).write_bytes(data)
-        from paddleport.files import sha256_bytes
-
         self.listed = dict([*self.listed.items()][-1:])
         self.listed[name] = FileInfo(sha256=sha256_bytes(data), size=len(data))
         state = msgspec.structs.replace(
@@ -128,7 +127,7 @@ def test_only_resuming_reads_the_replay(growing):
     growing.add(1, 1)
     shutil.rmtree(growing.replay)
     assert growing.run.checkpoint("last").policy_tensors()["policy"].tolist() == [1, 1, 1]
-    with pytest.raises(ArtifactError, match="Every checkpoint in .* is damaged"):
+    with pytest.raises(ArtifactError, match=r"Every checkpoint in .* is damaged"):
         newest_whole(growing.run)
 
 

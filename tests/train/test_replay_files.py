@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -69,7 +71,7 @@ def test_files_stay_small_also_where_every_row_keeps_its_whole_stack(tmp_path, m
     spans = [tuple(map(int, name[5:-12].split("-"))) for name in files]
     assert spans[0][0] == 0
     assert spans[-1][1] == 100
-    assert all(end == first for (_, end), (first, _) in zip(spans, spans[1:], strict=False))
+    assert all(end == first for (_, end), (first, _) in pairwise(spans))
 
 
 def test_a_write_that_fails_takes_back_what_it_wrote(tmp_path, monkeypatch):

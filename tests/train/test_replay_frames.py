@@ -190,6 +190,7 @@ def play(memory, steps, *, episode):
     """Append stacks as FrameStack makes them, the first frame repeated, under same-step autoreset."""
     rng = np.random.default_rng(0)
     flag = np.zeros(1, bool)
+    stack = np.zeros((1, 4, 8, 8), np.uint8)
     for step in range(steps):
         frame = rng.integers(256, size=(1, 1, 8, 8), dtype=np.uint8)
         stack = np.repeat(frame, 4, axis=1) if step % episode == 0 else np.concatenate([stack[:, 1:], frame], axis=1)
