@@ -179,7 +179,7 @@ def test_a_disk_that_fills_up_between_checkpoints_stops_the_run_with_the_same_me
         stopped = subprocess.CompletedProcess(process.args, process.returncode, "", process.stderr_text)
         check_stopped_by_the_disk(stopped, folder)
         ballast.unlink()
-        run_through(folder, "compiled", "--resume")
+        run_through(folder, "compiled", "--resume", *settings)
         assert final_bytes(folder) == final_bytes(through)
         assert rows(folder) == rows(through)
 
