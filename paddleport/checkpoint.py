@@ -2,6 +2,7 @@
 
 RUN/  config.yaml  metrics.jsonl  logs/
 checkpoints/step-000100000/{state.json, policy.safetensors, optimizer.safetensors}
+checkpoints/replay/rows-….safetensors  rows of a replay memory, listed by all checkpoints that need them
 checkpoints/last, checkpoints/best     one line: the name of a checkpoint
 quantized/<method>/{quantization.json, policy.safetensors}
 """
@@ -9,6 +10,7 @@ quantized/<method>/{quantization.json, policy.safetensors}
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +26,7 @@ STATE = "state.json"
 POLICY = "policy.safetensors"
 OPTIMIZER = "optimizer.safetensors"
 REPLAY = "replay.safetensors"
+REPLAY_ROWS = "replay"
 QUANTIZATION = "quantization.json"
 _TENSOR_LIMIT = 8 * 2**30
 _POINTER_LIMIT = 256
@@ -76,6 +79,9 @@ class CheckpointState(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[str, str]
     created: str
     files: dict[str, FileInfo]
+    replay_files: dict[str, FileInfo] = {}
+    """Files in `checkpoints/replay/` that hold the replay's rows, oldest first. They are read to resume, for nothing
+    else."""
 
 
 class Checkpoint:
@@ -116,8 +122,34 @@ class Checkpoint:
         return _tensors(self.path / OPTIMIZER, self._read(OPTIMIZER))
 
     def replay_tensors(self) -> dict[str, Array]:
-        """The replay memory; empty where the algorithm has none."""
+        """The replay memory without its rows; empty where the algorithm has none."""
         return _tensors(self.path / REPLAY, self._read(REPLAY)) if REPLAY in self.state.files else {}
+
+    def replay_rows(self) -> Iterator[dict[str, Array]]:
+        """The rows of the replay memory, file by file, oldest first.
+
+        Raises:
+            ArtifactError: a file is missing or damaged.
+        """
+        for name in self.state.replay_files:
+            yield _tensors(self._replay_folder / name, self._read_rows(name))
+
+    def check_replay(self) -> None:
+        """Read every file of replay rows, which `open` does not, since they may be gigabytes.
+
+        Raises:
+            ArtifactError: one is missing or damaged.
+        """
+        for name in self.state.replay_files:
+            self._read_rows(name)
+
+    @property
+    def _replay_folder(self) -> Path:
+        return self.path.parent / REPLAY_ROWS
+
+    def _read_rows(self, name: str) -> bytes:
+        listed = self.state.replay_files[name]
+        return sealed.read_listed(self._replay_folder, name, listed, _TENSOR_LIMIT, _OTHER_CHECKPOINT)
 
     def _read(self, name: str) -> bytes:
         """A file's bytes, checked again at every reading: it may have changed since the checkpoint was opened."""

@@ -114,6 +114,13 @@ def _rename(source: Path, target: Path, *, replace: bool) -> None:
     shutil.rmtree(retired, ignore_errors=True)
 
 
+def remove_directory(folder: Path) -> None:
+    """Remove a folder so that it is whole or gone; `sweep` removes what a kill in between leaves."""
+    retired = _sibling(folder)
+    folder.rename(retired)
+    shutil.rmtree(retired, ignore_errors=True)
+
+
 def _sibling(path: Path) -> Path:
     return path.with_name(f"{_HIDDEN}{path.name}.{uuid.uuid4().hex[:12]}")
 

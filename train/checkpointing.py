@@ -34,7 +34,7 @@ def write_checkpoint(
         state: everything but `files`, which is filled in here.
         policy: the policy's tensors by structural path.
         optimizer: the trainer's other tensors.
-        replay: the replay memory, where the algorithm has one.
+        replay: the replay memory without its rows, where the algorithm has one; `state` lists the files of those.
 
     Returns:
         The checkpoint's folder.

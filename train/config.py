@@ -48,6 +48,9 @@ class RunOptions:
     """Folder for the run; runs/<algo>-<env>-<seed> where it is left out."""
     checkpoint_every: int = 0
     """Steps between checkpoints, each with an evaluation; 0 is a tenth of the total."""
+    keep_checkpoints: int = 5
+    """How many of the newest checkpoints to keep, beside the best one and those that were quantized; at least two are
+    kept, since a damaged last one falls back to the one before it; 0 keeps all. It can be changed with --resume."""
     evaluation_episodes: int = 10
     """Episodes that each checkpoint is evaluated on, to choose the best one."""
     engine: Literal["auto", "compiled", "eager"] = "auto"
@@ -231,6 +234,8 @@ class TrainConfig(Generic[C]):
 ALGORITHMS: dict[str, type[AlgorithmConfig]] = {"ppo": PPOConfig, "a2c": A2CConfig, "dqn": DQNConfig}
 NOT_SAVED = ("run_dir", "resume", "json", "step_limit_seconds")
 """Options of a command, not of a run: a run can be moved."""
+_CHANGEABLE = ("keep_checkpoints",)
+"""Options that a resumed run may change, since nothing that is computed depends on them."""
 
 
 def preset(algo: str, env_id: str) -> AlgorithmConfig:
@@ -274,8 +279,8 @@ def to_mapping(config: TrainConfig[AlgorithmConfig]) -> dict[str, Any]:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """The options that differ between two runs, each as `name old → new`."""
-    keys = [*before, *(key for key in after if key not in before)]
+    """The options that differ between two runs and have to be the same to resume, each as `name old → new`."""
+    keys = [key for key in [*before, *(key for key in after if key not in before)] if key not in _CHANGEABLE]
     return [f"{key} {before.get(key)!r} → {after.get(key)!r}" for key in keys if before.get(key) != after.get(key)]
 
 
@@ -317,6 +322,7 @@ def check(config: TrainConfig[AlgorithmConfig]) -> None:
         ("seed", run.seed, 0 <= run.seed < 2**32, "0 … 2^32 - 1"),
         ("checkpoint_every", run.checkpoint_every, run.checkpoint_every >= 0, "0 or more"),
         ("step_limit_seconds", run.step_limit_seconds, run.step_limit_seconds >= 0, "0 or more"),
+        ("keep_checkpoints", run.keep_checkpoints, run.keep_checkpoints >= 0, "0 or more"),
     ]
     counts = {name: getattr(run, name) for name in ("total_steps", "evaluation_episodes", "threads")}
     counts |= {name: values[name] for name in _COUNTS if name in values}

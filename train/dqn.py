@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from gymnasium.vector import VectorEnv
 from paddle import nn
 
 from paddleport.checkpoint import NetworkInfo
@@ -23,6 +22,7 @@ from train.normalizer import RunningNormalizer
 from train.replay import Replay
 from train.schedules import falling, scheduled
 from train.stepping import Stepper
+from train.task import Task
 
 _STEPS_AN_ITERATION = 256
 """What is logged is the mean over about this many environment steps."""
@@ -44,9 +44,7 @@ class DQN:
 
     Args:
         config: hyper-parameters.
-        envs: the vector environment, in next-step autoreset mode.
-        observation_space: of one environment.
-        action_space: of one environment; Discrete.
+        task: the environments and their spaces; actions are Discrete.
         make_engine: makes the engine for a problem.
         rng: the run's one generator.
 
@@ -57,13 +55,12 @@ class DQN:
     def __init__(
         self,
         config: DQNConfig,
-        envs: VectorEnv,
-        observation_space: Space,
-        action_space: Space,
+        task: Task,
         make_engine: Callable[[Problem], Engine],
         rng: np.random.Generator,
     ) -> None:
         self.config, self.rng = config, rng
+        observation_space, action_space = task.observation_space, task.action_space
         self.network_info = NetworkInfo(
             hidden_sizes=config.hidden_sizes,
             activation=config.activation,
@@ -80,16 +77,16 @@ class DQN:
         self.engine.load_weights(prefixed("online", online) | prefixed("target", online))
         self.actor = make_actor(observation_space, action_space, self.network_info, make_online)
         self.actor.load(online)
-        leaves = leaf_spaces(observation_space)
         self.replay = Replay(
             config.replay_capacity,
             config.num_envs,
-            {name: (leaf.shape, leaf.dtype) for name, leaf in leaves.items()},
+            {name: (leaf.shape, leaf.dtype) for name, leaf in leaf_spaces(observation_space).items()},
             config.n_steps,
             config.gamma,
             config.priority_exponent if config.prioritized else 0.0,
+            task.stacks(),
         )
-        self.stepper = Stepper(envs, observation_space)
+        self.stepper = Stepper(task.envs, observation_space)
         self.updates = 0
         self._target_step = 0
 
@@ -153,10 +150,6 @@ class DQN:
         target = _without("target", self.engine.weights())
         return self.engine.optimizer_state() | prefixed("target", target) | self.encoder.trainer_tensors()
 
-    def replay_tensors(self) -> dict[str, Array]:
-        """The replay memory."""
-        return self.replay.state()
-
     def counters(self) -> dict[str, int]:
         """What is counted beside the steps."""
         return {"updates": self.updates, "target_step": self._target_step}
@@ -165,17 +158,15 @@ class DQN:
         self,
         policy: dict[str, Array],
         trainer: dict[str, Array],
-        replay: dict[str, Array],
         step: int,
         counters: dict[str, int],
         normalizer_count: float,
     ) -> None:
-        """Continue from saved tensors and counters; the generator is restored by its owner."""
+        """Continue from saved tensors and counters; the generator and the replay are restored by their owner."""
         target = {name: value for name, value in trainer.items() if name.startswith("target.")}
         self.engine.load_weights(prefixed("online", policy) | target)
         self.engine.load_optimizer_state(trainer)
         self.actor.load(policy)
-        self.replay.restore(replay)
         self.encoder.restore(normalizer_count, trainer)
         self.stepper.step = step
         self.updates, self._target_step = counters["updates"], counters["target_step"]

@@ -9,7 +9,6 @@ from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 import paddle
-from gymnasium.vector import VectorEnv
 
 from paddleport.checkpoint import NetworkInfo
 from paddleport.spaces import Array, Box, Leaves, Space
@@ -27,6 +26,7 @@ from train.network import ActorCritic
 from train.normalizer import RewardNormalizer, RunningNormalizer
 from train.schedules import scheduled
 from train.stepping import Stepper
+from train.task import Task
 
 _ADVANTAGE_EPSILON = 1e-8
 _WARM_UP_ROWS = 1024
@@ -40,9 +40,7 @@ class OnPolicy(ABC, Generic[C]):
 
     Args:
         config: hyper-parameters.
-        envs: the vector environment, in next-step autoreset mode.
-        observation_space: of one environment.
-        action_space: of one environment.
+        task: the environments and their spaces.
         make_engine: makes the engine for a problem.
         rng: the run's one generator.
     """
@@ -51,17 +49,17 @@ class OnPolicy(ABC, Generic[C]):
     """Names of what the loss reports."""
     extra_inputs: ClassVar[dict[str, tuple[tuple[int, ...], str]]] = {}
     """Shape and type of what the loss takes beside one row a transition."""
+    replay = None
 
     def __init__(
         self,
         config: C,
-        envs: VectorEnv,
-        observation_space: Space,
-        action_space: Space,
+        task: Task,
         make_engine: Callable[[Problem], Engine],
         rng: np.random.Generator,
     ) -> None:
         self.config, self.rng = config, rng
+        observation_space, action_space = task.observation_space, task.action_space
         self.network_info = _network_info(config, observation_space, action_space)
         self._make_network = partial(ActorCritic, observation_space, action_space, self.network_info)
         self.distribution = distribution_for(action_space, squash=self.network_info.squash)
@@ -71,7 +69,7 @@ class OnPolicy(ABC, Generic[C]):
         self.engine.load_weights(initial_weights(self._make_network(), rng, config.log_std_init))
         self.actor = make_actor(observation_space, action_space, self.network_info, self._make_network)
         self.actor.load(self.engine.weights())
-        self.stepper = Stepper(envs, observation_space)
+        self.stepper = Stepper(task.envs, observation_space)
         self.collector = Collector(self.stepper, self.actor, self.distribution, self.encoder)
         self.updates = 0
 
@@ -184,10 +182,6 @@ class OnPolicy(ABC, Generic[C]):
             tensors["reward_normalizer"] = np.array([moments.count, moments.mean[0], moments.variance[0]])
         return tensors
 
-    def replay_tensors(self) -> dict[str, Array]:
-        """On-policy algorithms remember nothing."""
-        return {}
-
     def counters(self) -> dict[str, int]:
         """What is counted beside the steps."""
         return {"updates": self.updates}
@@ -205,7 +199,6 @@ class OnPolicy(ABC, Generic[C]):
         self,
         policy: dict[str, Array],
         trainer: dict[str, Array],
-        _: dict[str, Array],
         step: int,
         counters: dict[str, int],
         normalizer_count: float,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import sys
 import time
@@ -13,6 +14,10 @@ from typing import Any, Protocol, Self
 import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from paddleport.errors import TrainingError
+from paddleport.files import write_atomic
+from train.disk import writing_to
 
 METRICS = "metrics.jsonl"
 _PLAIN_INTERVAL = 5.0
@@ -40,19 +45,19 @@ class MetricsFile:
     """
 
     def __init__(self, path: Path, keep_until: int) -> None:
-        kept = _lines_until(path, keep_until)
-        path.write_bytes(b"".join(kept))
-        self._file = path.open("ab")
+        write_atomic(path, b"".join(_lines_until(path, keep_until)))
+        self._file = path.open("ab", buffering=0)  # what a full disk refuses must not be tried again at the end
 
     def write(self, row: dict[str, Any]) -> None:
         """Append a row and hand it to the operating system, so that `tail -f` shows it."""
-        self._file.write(msgspec.json.encode(row) + b"\n")
-        self._file.flush()
+        rest = memoryview(msgspec.json.encode(row) + b"\n")
+        while rest:
+            rest = rest[self._file.write(rest) :]
 
     def close(self) -> None:
         """Flush to disk and close."""
-        os.fsync(self._file.fileno())
-        self._file.close()
+        with self._file:
+            os.fsync(self._file.fileno())
 
 
 def open_scalar_log(folder: Path) -> ScalarLog | None:
@@ -76,8 +81,10 @@ class Reporter:
     """
 
     def __init__(self, run: Path, step: int, total: int, label: str) -> None:
-        self._metrics = MetricsFile(run / METRICS, keep_until=step)
-        self._scalars = open_scalar_log(run / "logs")
+        self._run = run
+        with writing_to(run):
+            self._metrics = MetricsFile(run / METRICS, keep_until=step)
+            self._scalars = open_scalar_log(run / "logs")
         self._console = Console(stderr=True)
         self._live = _live_bar(self._console) if sys.stderr.isatty() else None
         self._task = self._live.add_task(label, total=total, completed=step, note="") if self._live else None
@@ -95,9 +102,10 @@ class Reporter:
     ) -> None:
         if self._live:
             self._live.stop()
-        self._metrics.close()
-        if self._scalars:
-            self._scalars.close()
+        with contextlib.suppress(TrainingError) if error else contextlib.nullcontext(), writing_to(self._run):
+            self._metrics.close()
+            if self._scalars:
+                self._scalars.close()
 
     def rate(self, step: int) -> float:
         """Environment steps a second since this process began to train."""
@@ -106,8 +114,7 @@ class Reporter:
     def iteration(self, step: int, metrics: dict[str, float | None]) -> None:
         """Report one iteration."""
         row = {"step": step, **metrics, "steps_per_second": round(self.rate(step), 1)}
-        self._metrics.write(row)
-        self._scalar("train", row)
+        self._record("train", row, row)
         if (episode_return := metrics.get("episode_return")) is not None:
             self._recent.append(episode_return)
         note = self._note(step)
@@ -119,8 +126,8 @@ class Reporter:
 
     def evaluation(self, step: int, mean: float, std: float) -> None:
         """Report a checkpoint's evaluation."""
-        self._metrics.write({"step": step, "evaluation_mean": mean, "evaluation_std": std})
-        self._scalar("evaluation", {"step": step, "mean": mean, "std": std})
+        row = {"step": step, "evaluation_mean": mean, "evaluation_std": std}
+        self._record("evaluation", row, {"step": step, "mean": mean, "std": std})
         self.say(f"{self._label}: checkpoint at {step} steps, evaluated at {mean:.1f} ± {std:.1f}")
 
     def say(self, line: str) -> None:
@@ -131,12 +138,13 @@ class Reporter:
         recent = f"return {sum(self._recent) / len(self._recent):.1f}" if self._recent else "no episode yet"
         return f"{recent}, {self.rate(step):.0f} steps/s"
 
-    def _scalar(self, group: str, row: dict[str, Any]) -> None:
-        if not self._scalars:
-            return
-        for name, value in row.items():
-            if name != "step" and value is not None:
-                self._scalars.add_scalar(tag=f"{group}/{name}", value=value, step=row["step"])
+    def _record(self, group: str, row: dict[str, Any], scalars: dict[str, Any]) -> None:
+        """Write `row` to metrics.jsonl and `scalars`, under `group`, to VisualDL."""
+        with writing_to(self._run):
+            self._metrics.write(row)
+            for name, value in scalars.items():
+                if self._scalars and name != "step" and value is not None:
+                    self._scalars.add_scalar(tag=f"{group}/{name}", value=value, step=row["step"])
 
 
 def _live_bar(console: Console) -> Progress:
@@ -156,6 +164,8 @@ def _lines_until(path: Path, step: int) -> list[bytes]:
         return []
     kept = []
     for line in path.read_bytes().splitlines(keepends=True):
+        if not line.endswith(b"\n"):
+            continue
         try:
             row = msgspec.json.decode(line)
         except msgspec.DecodeError:

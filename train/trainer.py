@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import signal
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,23 +15,27 @@ from typing import Any, TypeAlias
 import msgspec
 import numpy as np
 
-from paddleport.checkpoint import Checkpoint, CheckpointState, Run, step_name
+from paddleport.checkpoint import REPLAY_ROWS, Checkpoint, CheckpointState, Run
 from paddleport.errors import ArtifactError, UsageError
 from paddleport.files import sweep
-from paddleport.manifest import EnvironmentInfo, ReturnStatistics
+from paddleport.manifest import EnvironmentInfo, FileInfo, ReturnStatistics
 from paddleport.spaces import Space
 from train import config as configuration
 from train.a2c import A2C
-from train.checkpointing import now, point, versions, write_checkpoint
+from train.checkpointing import now, versions, write_checkpoint
 from train.config import AlgorithmConfig, TrainConfig
 from train.devices import Device, choose_device, make_engine
+from train.disk import writing_to
 from train.dqn import DQN
 from train.environments import check_environment, describe_environment, make_vector
 from train.environments.watchdog import watchdog
 from train.episodes import play
+from train.keeping import newest_whole, prune
 from train.on_policy import OnPolicy
 from train.ppo import PPO
+from train.replay_files import write_rows
 from train.reporting import Reporter
+from train.task import Task
 
 Algorithm: TypeAlias = OnPolicy[Any] | DQN
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {"ppo": PPO, "a2c": A2C, "dqn": DQN}
@@ -104,17 +107,17 @@ class Trainer:
         self.envs = make_vector(config.run.env, config.algorithm.num_envs, config.run.vector)
         self.algorithm = ALGORITHMS[config.run.algo](
             config.algorithm,
-            self.envs,
-            self.observation_space,
-            self.action_space,
+            Task(self.envs, self.observation_space, self.action_space, self.environment.preprocessing),
             partial(make_engine, device),
             self.rng,
         )
         self.every = config.run.checkpoint_every or max(1, config.run.total_steps // 10)
         self.evaluation: ReturnStatistics | None = None
         self.best: float | None = None
+        self._replay_files: dict[str, FileInfo] = {}
         if not (folder / configuration.CONFIG).exists():
-            configuration.save(config, run_id, folder / configuration.CONFIG)
+            with writing_to(folder):
+                configuration.save(config, run_id, folder / configuration.CONFIG)
 
     def close(self) -> None:
         """Close the environments."""
@@ -122,7 +125,8 @@ class Trainer:
 
     def resume_or_start(self) -> int | None:
         """Restore the newest whole checkpoint; returns its step, or None at the very start."""
-        checkpoint = newest_whole(Run(self.folder)) if self.config.run.resume else None
+        with writing_to(self.folder):
+            checkpoint = newest_whole(Run(self.folder)) if self.config.run.resume else None
         if checkpoint is not None:
             self._restore(checkpoint)
         self._reset_environments()
@@ -171,9 +175,17 @@ class Trainer:
         # Reported first: what the checkpoint lets a resumed run skip has to be on record by then.
         report.evaluation(algorithm.step, self.evaluation.mean, self.evaluation.std)
         algorithm.end_episodes()
-        tensors = algorithm.policy_tensors(), algorithm.trainer_tensors(), algorithm.replay_tensors()
-        write_checkpoint(self.folder, self._state(), *tensors)
+        with writing_to(self.folder):
+            self._write()
         self._reset_environments()
+
+    def _write(self) -> None:
+        algorithm, replay = self.algorithm, self.algorithm.replay
+        if replay is not None:
+            self._replay_files = write_rows(self.folder, replay, self._replay_files)
+        rest = replay.state() if replay is not None else {}
+        write_checkpoint(self.folder, self._state(), algorithm.policy_tensors(), algorithm.trainer_tensors(), rest)
+        prune(Run(self.folder), algorithm.step, self.config.run.keep_checkpoints)
 
     def _reset_environments(self) -> None:
         seed = np.random.SeedSequence((self.config.run.seed, self.algorithm.step)).generate_state(1)[0]
@@ -200,6 +212,7 @@ class Trainer:
             versions=versions(),
             created=now(),
             files={},
+            replay_files=self._replay_files,
         )
 
     def _restore(self, checkpoint: Checkpoint) -> None:
@@ -220,12 +233,14 @@ class Trainer:
         self.algorithm.restore(
             checkpoint.policy_tensors(),
             checkpoint.optimizer_tensors(),
-            checkpoint.replay_tensors(),
             state.step,
             state.counters,
             state.normalizer_count,
         )
         self.algorithm.engine.load_scaler_state(state.amp_scaler)
+        if self.algorithm.replay is not None:
+            self.algorithm.replay.restore(checkpoint.replay_tensors(), checkpoint.replay_rows())
+            self._replay_files = state.replay_files
         self.rng.bit_generator.state = state.rng
         self.evaluation, self.best = state.evaluation, state.best_mean_return
 
@@ -244,41 +259,6 @@ class Trainer:
             steps_per_second=round(rate, 1),
             resumed_from=resumed,
         )
-
-
-def newest_whole(run: Run) -> Checkpoint | None:
-    """The newest checkpoint that is whole, with `last` pointing at it; None where the run has none yet.
-
-    A damaged one is passed over with a line on stderr: the work before it is not lost with it.
-
-    Raises:
-        ArtifactError: there are checkpoints, and all of them are damaged.
-    """
-    steps = run.steps()
-    for step in reversed(steps):
-        try:
-            checkpoint = Checkpoint.open(run.checkpoints / step_name(step))
-        except ArtifactError as error:
-            print(f"paddleport: {error} Going back to the checkpoint before it.", file=sys.stderr)
-            continue
-        point(run.path, "last", step)
-        _point_at_best(run, checkpoint)
-        return checkpoint
-    if steps:
-        raise ArtifactError(f"Every checkpoint in {run.path} is damaged", todo="Train again in another --run-dir")
-    return None
-
-
-def _point_at_best(run: Run, newest: Checkpoint) -> None:
-    """Point `best` where a run that was killed between a checkpoint and its pointer would have pointed."""
-    for step in reversed([step for step in run.steps() if step <= newest.state.step]):
-        try:
-            state = Checkpoint.open(run.checkpoints / step_name(step)).state
-        except ArtifactError:
-            continue
-        if state.evaluation is not None and state.evaluation.mean == newest.state.best_mean_return:
-            point(run.path, "best", step)
-            return
 
 
 class StopRequest:
@@ -330,5 +310,6 @@ def _claimed(folder: Path, *, resume: bool) -> Iterator[str]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UsageError(f"Another process trains in {folder}", todo="Wait for it, or stop it") from error
-        sweep(folder / "checkpoints", older_than=0)  # nobody else writes here: the lock is ours
+        for swept in (folder / "checkpoints", folder / "checkpoints" / REPLAY_ROWS):
+            sweep(swept, older_than=0)  # nobody else writes here: the lock is ours
         yield run_id

@@ -1,30 +1,37 @@
 import numpy as np
 import pytest
 
-from train.replay import Replay, SumTree
+from paddleport.errors import ArtifactError, UsageError
+from train.replay import Replay, n_step_returns
 
 
 def replay(**options):
-    """Ten slots of one environment whose observation at step t is t and whose reward there is 10ᵗ mod 1000."""
-    settings = {"capacity": 10, "num_envs": 1, "obs_shape": (1,), "obs_dtype": "float32", "n_steps": 1, "gamma": 0.5}
+    """Ten slots of one environment, whose observation is one number."""
+    settings = {"capacity": 10, "num_envs": 1, "leaves": {"obs": ((1,), "float32")}, "n_steps": 1, "gamma": 0.5}
     return Replay(**{**settings, **options})
 
 
-def append(memory, obs, reward=1.0, *, terminated=False, truncated=False, valid=True):
+def one(obs):
+    return {"obs": np.array([[obs]], np.float32)}
+
+
+def append(memory, obs, reward=1.0, *, terminated=False, truncated=False, valid=True, final=None):
     memory.append(
-        obs=np.array([[obs]], np.float32),
+        obs=one(obs),
         action=np.array([int(obs)]),
         reward=np.array([reward]),
         terminated=np.array([terminated]),
         done=np.array([terminated or truncated]),
         valid=np.array([valid]),
+        final_obs=None if final is None else one(final),
     )
 
 
 def by_obs(memory, size=400):
     """Every transition that comes up, by its observation."""
     sample = memory.sample(size, np.random.default_rng(0))
-    rows = zip(sample.obs[:, 0], sample.returns, sample.next_obs[:, 0], sample.discounts, strict=True)
+    obs, following = sample.obs["obs"][:, 0], sample.next_obs["obs"][:, 0]
+    rows = zip(obs, sample.returns, following, sample.discounts, strict=True)
     return {float(obs): (float(ret), float(following), float(discount)) for obs, ret, following, discount in rows}
 
 
@@ -61,9 +68,90 @@ def test_a_cut_episode_bootstraps_from_the_observation_it_was_cut_at():
     memory = replay(n_steps=2)
     append(memory, 0, reward=1)
     append(memory, 1, reward=2)
-    memory.cut(np.array([[2.0]], np.float32))
+    memory.cut(one(2))
     append(memory, 70, reward=1000)
     assert by_obs(memory) == {0: (1 + 0.5 * 2, 2, 0.25), 1: (2, 2, 0.5)}
+
+
+@pytest.mark.parametrize(("terminated", "discount"), [(True, 0.0), (False, 0.25)])
+def test_under_same_step_autoreset_a_return_bootstraps_from_the_final_observation(terminated, discount):
+    memory = replay(n_steps=3)
+    append(memory, 0, reward=1)
+    append(memory, 1, reward=2, terminated=terminated, truncated=not terminated, final=77)
+    for step in (50, 51, 52, 53):
+        append(memory, step, reward=1000, final=99)
+    transitions = by_obs(memory)
+    assert transitions[0][::2] == (1 + 0.5 * 2, discount)
+    assert transitions[1][::2] == (2, 0.0 if terminated else 0.5)
+    assert set(transitions) == {0, 1, 50}
+    if not terminated:
+        assert transitions[0][1] == transitions[1][1] == 77
+
+
+def test_under_same_step_autoreset_a_cut_right_behind_an_end_keeps_the_final_observation():
+    memory = replay(n_steps=2)
+    append(memory, 0, reward=1)
+    append(memory, 1, reward=2, truncated=True, final=77)
+    memory.cut(one(50))
+    append(memory, 70, reward=1000)
+    assert by_obs(memory) == {0: (1 + 0.5 * 2, 77, 0.25), 1: (2, 77, 0.5)}
+
+
+def test_a_cut_right_behind_an_end_under_next_step_autoreset_adds_no_transition():
+    memory = replay(n_steps=2)
+    append(memory, 0, reward=1, truncated=True)
+    memory.cut(one(1))
+    assert by_obs(memory) == {0: (1, 1, 0.5)}
+
+
+@pytest.mark.parametrize("same_step", [False, True])
+def test_episode_ends_are_right_at_every_place_of_the_ring(same_step):
+    """Episodes of three steps; each row's successor is 1 more, and the episode's last one bootstraps from x.5."""
+    memory = replay(capacity=7, n_steps=2)
+    for step in range(40):
+        ends = step % 3 == 2
+        append(memory, step, truncated=ends, final=step + 0.5 if same_step else None)
+        if ends and not same_step:
+            append(memory, step + 0.5, valid=False)
+        for obs, (ret, following, discount) in (by_obs(memory, 60) if len(memory) else {}).items():
+            left = 2 - obs % 3  # steps behind this one in its episode
+            assert ret == (1 if left == 0 else 1.5)
+            assert following == (obs + left + 0.5 if left < 2 else obs + 2)
+            assert discount == (0.5 if left == 0 else 0.25)
+
+
+def test_the_length_counts_what_can_be_drawn():
+    memory = replay(capacity=6, n_steps=2)
+    lengths = []
+    for step in range(12):
+        append(memory, step, valid=step % 2 == 0)
+        lengths.append(len(memory))
+        assert len(memory) == (len(by_obs(memory, 200)) if len(memory) else 0)
+    assert lengths == [0, 0, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2]
+
+
+def test_drawing_from_an_empty_replay_is_refused():
+    memory = replay()
+    append(memory, 0)
+    with pytest.raises(UsageError, match="no transition yet"):
+        memory.sample(1, np.random.default_rng(0))
+
+
+def test_rows_behind_a_cut_never_change_again():
+    """So that a checkpoint's rows can be written once: compared after further steps, cuts and priorities."""
+    memory = replay(capacity=40, n_steps=3, exponent=0.6)
+    written = []
+    for barrier in range(3):
+        for step in range(5):
+            append(memory, step + 10 * barrier, truncated=step == 4 and barrier == 1)
+        memory.cut(one(5 + 10 * barrier))
+        first = written[-1][1] if written else 0
+        written.append((first, memory.count, memory.rows(first, memory.count)))
+        memory.update_priorities(np.arange(3), np.ones(3))
+        memory.cut(one(0)) if barrier == 2 else None
+    for first, end, rows in written:
+        for name, value in memory.rows(first, end).items():
+            assert value.tobytes() == rows[name].tobytes(), name
 
 
 def test_the_ring_forgets_the_oldest_and_mixes_nothing_at_its_seam():
@@ -80,7 +168,7 @@ def test_uniform_sampling_is_uniform():
     memory = replay(capacity=40)
     for step in range(41):
         append(memory, step, valid=step % 2 == 0)
-    drawn = memory.sample(40_000, np.random.default_rng(0)).obs[:, 0].astype(int)
+    drawn = memory.sample(40_000, np.random.default_rng(0)).obs["obs"][:, 0].astype(int)
     counts = np.bincount(drawn, minlength=41)[2:40:2]
     assert counts == pytest.approx(np.full(len(counts), counts.mean()), rel=0.1)
     assert not np.bincount(drawn)[1::2].any()
@@ -108,23 +196,54 @@ def test_a_new_transition_has_the_largest_priority_so_far():
     assert np.bincount(rows, minlength=3)[:3] == pytest.approx([9_000, 1_000, 9_000], rel=0.05)
 
 
-@pytest.mark.parametrize("exponent", [0.0, 0.6])
-def test_a_restored_replay_samples_the_same(exponent):
-    memory, other = replay(exponent=exponent), replay(exponent=exponent)
-    for step in range(27):
+def test_what_left_the_ring_is_not_drawn_again_though_its_priority_is_set():
+    memory = replay(exponent=1.0)
+    for step in range(12):
         append(memory, step)
-    memory.update_priorities(np.array([0, 3]), np.array([5.0, 0.1]))
-    other.restore(memory.state())
+    newest = (memory.count - 1) % memory.length
+    memory.update_priorities(np.array([newest]), np.array([1e6]))  # it waits for its successor: no transition yet
+    assert newest not in memory.sample(200, np.random.default_rng(0)).rows
+
+
+def restored(memory, pieces, **options):
+    other = replay(**options)
+    other.restore(memory.state(), pieces)
+    return other
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.6])
+@pytest.mark.parametrize("steps", [4, 27])
+def test_a_restored_replay_samples_the_same(exponent, steps):
+    memory = replay(exponent=exponent)
+    for step in range(steps):
+        append(memory, step, truncated=step % 5 == 1, final=step + 0.5)
+    memory.update_priorities(np.array([0, 2]), np.array([5.0, 0.1]))
+    first = max(0, memory.oldest - 2)  # a file of rows may begin before the ring does
+    pieces = [memory.rows(first, first + 3), memory.rows(first + 3, memory.count)]
+    other = restored(memory, pieces, exponent=exponent)
     for each in (memory, other):
         append(each, 27)
-    first, second = (each.sample(64, np.random.default_rng(3), 0.5) for each in (memory, other))
-    assert (first.rows == second.rows).all()
-    assert (first.weight == second.weight).all()
-    assert (first.next_obs == second.next_obs).all()
+    assert len(memory) == len(other)
+    drawn, same = (each.sample(64, np.random.default_rng(3), 0.5) for each in (memory, other))
+    assert (drawn.rows == same.rows).all()
+    assert (drawn.weight == same.weight).all()
+    assert (drawn.next_obs["obs"] == same.next_obs["obs"]).all()
 
 
-def test_a_sum_tree_finds_each_leaf_by_its_part_of_the_total():
-    tree = SumTree(5)
-    tree.set(np.arange(5), np.array([1.0, 0.0, 2.0, 3.0, 0.0]))
-    assert tree.total == 6
-    assert tree.find(np.array([0.0, 0.99, 1.0, 2.99, 3.0, 5.99])).tolist() == [0, 0, 2, 2, 3, 3]
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_a_replay_with_missing_rows_is_refused(missing):
+    memory = replay()
+    for step in range(27):
+        append(memory, step)
+    pieces = [memory.rows(first, end) for first, end in ((17, 20), (20, 25), (25, 27))]
+    del pieces[missing]
+    with pytest.raises(ArtifactError, match="The replay is not whole"):
+        restored(memory, pieces)
+
+
+def test_n_step_returns_by_hand():
+    rewards = np.array([[1, 2, 4], [1, 2, 4], [1, 2, 4]], np.float32)
+    done = np.array([[False, False, True], [False, True, False], [True, False, True]])
+    returns, steps = n_step_returns(rewards, done, np.array([1, 0.5, 0.25], np.float32))
+    assert returns.tolist() == [1 + 1 + 1, 1 + 1, 1]
+    assert steps.tolist() == [3, 2, 1]

@@ -1,6 +1,8 @@
+import contextlib
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
@@ -8,7 +10,7 @@ import time
 
 import pytest
 
-from paddleport.checkpoint import OPTIMIZER, POLICY, REPLAY, STATE, Run, step_name
+from paddleport.checkpoint import OPTIMIZER, POLICY, REPLAY_ROWS, STATE, Run, step_name
 from paddleport.errors import ArtifactError
 from train.command import parse
 from train.command import run as train
@@ -57,8 +59,34 @@ def kill_at(folder, engine, step, number=signal.SIGKILL, *more):
 
 
 def final_bytes(folder):
-    path = Run(folder).checkpoint("last").path
-    return {name: (path / name).read_bytes() for name in (POLICY, OPTIMIZER, REPLAY) if (path / name).is_file()}
+    """The last checkpoint's files, and what it says of the replay's rows, their hashes among it."""
+    checkpoint = Run(folder).checkpoint("last")
+    checkpoint.check_replay()
+    files = {name: (checkpoint.path / name).read_bytes() for name in checkpoint.state.files}
+    return files | checkpoint.state.replay_files
+
+
+def rows(folder):
+    """What metrics.jsonl says, times apart."""
+    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [{key: value for key, value in line.items() if key != "steps_per_second"} for line in lines]
+
+
+def half_written(folder):
+    """Temporary siblings of checkpoints and of their files."""
+    return [path for path in (folder / "checkpoints").rglob(".*") if path.name.count(".") > 1]
+
+
+@contextlib.contextmanager
+def small_disk(folder, size):
+    """A disk of its own, mounted at `folder`."""
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True).returncode:
+        pytest.skip("only root, outside a strict container, can mount a disk; the test with a limit on files runs")
+    try:
+        yield lambda larger: subprocess.run(["mount", "-o", f"remount,size={larger}", folder], check=True)
+    finally:
+        subprocess.run(["umount", folder], check=True)
 
 
 @pytest.fixture(scope="module", params=["compiled", "eager"])
@@ -86,11 +114,6 @@ def test_metrics_of_a_resumed_run_are_those_of_one_that_ran_through(uninterrupte
     folder = tmp_path / "run"
     kill_at(folder, engine, 1200, signal.SIGKILL, *SETTINGS["ppo"])
     run_through(folder, engine, "--resume")
-
-    def rows(run):
-        lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
-        return [{key: value for key, value in line.items() if key != "steps_per_second"} for line in lines]
-
     assert rows(folder) == rows(through)
 
 
@@ -112,6 +135,92 @@ def test_sigterm_near_a_barrier_goes_on_to_it(tmp_path):
     assert f"--resume continues from step {steps[-1]} and takes 0 steps again" in stopped.stderr_text
 
 
+def check_stopped_by_the_disk(stopped, folder):
+    """One line that says how to go on, and a run directory that is whole up to its last checkpoint."""
+    assert stopped.returncode == 1, stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    said = [line for line in stopped.stderr.splitlines() if line.startswith("paddleport: ")]
+    assert len(said) == 1
+    assert "Cannot write to" in said[0]
+    assert f"continue with: paddleport train --run-dir {folder} --resume." in said[0]
+    last = Run(folder).checkpoint("last")
+    last.check_replay()
+    assert last.state.step == max(Run(folder).steps())
+    assert half_written(folder) == []
+
+
+def test_a_full_disk_during_a_checkpoint_loses_nothing(tmp_path):
+    settings, through = SETTINGS["dqn"], tmp_path / "through"
+    run_through(through, "compiled", *settings)
+    with small_disk(tmp_path / "disk", "3m") as enlarge:
+        folder = tmp_path / "disk" / "run"
+        stopped = subprocess.run(command(folder, "compiled", *settings), capture_output=True, text=True)
+        check_stopped_by_the_disk(stopped, folder)
+        assert "No space left on device" in stopped.stderr
+        enlarge("64m")
+        run_through(folder, "compiled", "--resume")
+        assert final_bytes(folder) == final_bytes(through)
+        assert rows(folder) == rows(through)
+
+
+def test_a_disk_that_fills_up_between_checkpoints_stops_the_run_with_the_same_message(tmp_path):
+    settings = ("--algo", "a2c", "--total-steps", "20000", "--checkpoint-every", "4000")
+    through = tmp_path / "through"
+    run_through(through, "compiled", *settings)
+    with small_disk(tmp_path / "disk", "6m"):
+        folder, ballast = tmp_path / "disk" / "run", tmp_path / "disk" / "ballast"
+        process = subprocess.Popen(command(folder, "compiled", *settings), stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and steps_logged(folder) < 4200:
+            time.sleep(0.002)
+        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while file.write(bytes(1000)):
+                pass
+        process.stderr_text = process.communicate(timeout=120)[1]
+        stopped = subprocess.CompletedProcess(process.args, process.returncode, "", process.stderr_text)
+        check_stopped_by_the_disk(stopped, folder)
+        ballast.unlink()
+        run_through(folder, "compiled", "--resume", *settings)
+        assert final_bytes(folder) == final_bytes(through)
+        assert rows(folder) == rows(through)
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before_it(uninterrupted, tmp_path):
+    """A limit on the size of files, as a quota has it, stands for a full disk where none can be mounted."""
+    engine, through = uninterrupted
+    folder = tmp_path / "run"
+    kill_at(folder, engine, 1200, signal.SIGKILL, *SETTINGS["ppo"])
+    before = Run(folder).steps()
+    stopped = subprocess.run(
+        command(folder, engine, "--resume", *SETTINGS["ppo"]),
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)),
+    )
+    check_stopped_by_the_disk(stopped, folder)
+    assert "File too large" in stopped.stderr
+    assert Run(folder).steps() == before
+    run_through(folder, engine, "--resume")
+    assert final_bytes(folder) == final_bytes(through)
+
+
+def test_a_run_killed_while_it_saves_or_prunes_ends_with_the_same_weights(tmp_path):
+    through, folder = tmp_path / "through", tmp_path / "run"
+    settings = (*SETTINGS["dqn, prioritised, past the ring's wrap"], "--keep-checkpoints", "2")
+    run_through(through, "compiled", *settings)
+    for _ in range(2):
+        process = subprocess.Popen(command(folder, "compiled", "--resume", *settings), stderr=subprocess.DEVNULL)
+        left = random.randrange(1, 5)
+        while process.poll() is None and left:
+            left -= bool(half_written(folder))
+        process.kill()
+        process.wait()
+    run_through(folder, "compiled", "--resume", *settings)
+    assert final_bytes(folder) == final_bytes(through)
+    for what in ("*", f"{REPLAY_ROWS}/*"):
+        left, expected = ({path.name for path in (run / "checkpoints").glob(what)} for run in (folder, through))
+        assert left == expected
+
+
 @pytest.mark.parametrize("name", [STATE, POLICY, OPTIMIZER])
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
 def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before_it(uninterrupted, tmp_path, capfd, name, damage):
@@ -128,6 +237,31 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before_it(uninterrupte
     run_through(folder, engine, "--resume")
     assert "Going back to the checkpoint before it" in capfd.readouterr().err
     assert final_bytes(folder) == final_bytes(through)
+
+
+def test_damaged_replay_rows_give_way_to_the_checkpoint_before_them(tmp_path, capfd):
+    folder = tmp_path / "run"
+    run_through(folder, "compiled", *SETTINGS["dqn"])
+    whole = final_bytes(folder)
+    newest = list(Run(folder).checkpoint("last").state.replay_files)[-1]
+    (folder / "checkpoints" / REPLAY_ROWS / newest).write_bytes(b"")
+    run_through(folder, "compiled", "--resume")
+    said = capfd.readouterr().err
+    assert f"{newest} is damaged" in said
+    assert "Going back to the checkpoint before it" in said
+    assert final_bytes(folder) == whole
+
+
+def test_another_number_of_checkpoints_to_keep_can_be_asked_for_when_a_run_is_resumed(uninterrupted, tmp_path):
+    engine, through = uninterrupted
+    folder = tmp_path / "run"
+    subprocess.run(["cp", "-r", through, folder], check=True)
+    last = folder / "checkpoints" / step_name(Run(folder).steps()[-1])
+    subprocess.run(["rm", "-r", last], check=True)
+    run_through(folder, engine, "--resume", "--keep-checkpoints", "2")
+    assert final_bytes(folder) == final_bytes(through)
+    best = Run(folder).checkpoint("best").state.step
+    assert Run(folder).steps() == sorted({best, *Run(through).steps()[-2:]})
 
 
 def test_a_second_training_in_the_same_folder_is_refused(tmp_path):
