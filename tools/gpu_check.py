@@ -32,6 +32,8 @@ class Problem:
     name: str
     options: tuple[str, ...]
     steps: int
+    episodes: int = 100
+    """How many its return is the mean of."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ _VECTOR = ("--algo", "ppo", "--env", "CartPole-v1", "--hidden-sizes", "256", "25
 _IMAGES = ("--algo", "ppo", "--env", "ALE/Pong-v5", "--num-envs", "8", "--n-steps", "128", "--seed", "1")
 PROBLEMS = (
     Problem("PPO, CartPole, MLP 256×256", _VECTOR, steps=50_000),
-    Problem("PPO, Pong, NatureCNN", _IMAGES, steps=20_000),
+    Problem("PPO, Pong, NatureCNN", _IMAGES, steps=20_000, episodes=10),
 )
 SETTINGS = (
     Setting("float32", ("--engine", "eager")),
@@ -69,7 +71,7 @@ class Row:
     device: str
     """Where its updates ran: `cpu`, or the GPU's name."""
     mean_return: float
-    """Over 100 episodes of the last policy, greedy."""
+    """Of the last policy, greedy."""
     steps_per_second: float
     """Environment steps, with everything: acting, updates, evaluation."""
     peak_mib: float | None
@@ -95,7 +97,7 @@ def main() -> int:
         return 1
     console = Console(stderr=options.json)
     results = {}
-    for name in _names(options.only):
+    for name in _names(options.only, options.problem):
         console.print(f"gpu-check: {name} …", highlight=False, soft_wrap=True)
         results[name] = _in_a_process(name, options.device, options.steps)
     failures = {name: result for name, result in results.items() if isinstance(result, str)}
@@ -141,7 +143,7 @@ def measure(problem: Problem, setting: Setting, device: str, steps: int) -> Row:
         checkpoint = Run(path).checkpoint("last")
         parity = _parity(checkpoint, "gpu" if on_gpu else "cpu")
         paddle.set_device("cpu")
-        played = evaluate(Options(path=path, checkpoint="last", episodes=100 if not steps else 5))
+        played = evaluate(Options(path=path, checkpoint="last", episodes=5 if steps else problem.episodes))
     return Row(
         problem=problem.name,
         setting=setting.name,
@@ -206,9 +208,13 @@ def _table(rows: list[Row], *, on_gpu: bool) -> Table:
     return table
 
 
-def _names(only: list[str] | None) -> list[str]:
-    names = [f"{problem.name}: {setting.name}" for problem in PROBLEMS for setting in SETTINGS]
-    return [name for name in names if not only or name.partition(": ")[2] in only]
+def _names(settings: list[str] | None, problems: list[str] | None) -> list[str]:
+    return [
+        f"{problem.name}: {setting.name}"
+        for problem in PROBLEMS
+        for setting in SETTINGS
+        if (not problems or problem.name in problems) and (not settings or setting.name in settings)
+    ]
 
 
 def _case(name: str) -> tuple[Problem, Setting]:
@@ -225,6 +231,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu", help="cpu checks this script alone")
     parser.add_argument("--steps", type=int, default=0, help="environment steps of each training; 0 is enough to learn")
     parser.add_argument("--only", action="append", choices=settings, help="a setting; can be given several times")
+    parser.add_argument("--problem", action="append", choices=[problem.name for problem in PROBLEMS])
     parser.add_argument("--json", action="store_true", help="print JSON on stdout, and the table on stderr")
     parser.add_argument("--case", help=argparse.SUPPRESS)  # a child process: this one case, in this process
     return parser.parse_args()

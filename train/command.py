@@ -13,8 +13,9 @@ from rich.console import Console
 from paddleport import options
 from paddleport.checkpoint import Run
 from paddleport.errors import UsageError
-from train import config as configuration
-from train.config import CONFIG, AlgorithmConfig, RunOptions, TrainConfig
+from train import configuration
+from train.config import AlgorithmConfig, RunOptions, TrainConfig
+from train.configuration import CONFIG
 from train.runtime import load_paddle
 
 if TYPE_CHECKING:

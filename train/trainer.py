@@ -20,7 +20,7 @@ from paddleport.errors import ArtifactError, UsageError
 from paddleport.files import sweep
 from paddleport.manifest import EnvironmentInfo, FileInfo, ReturnStatistics
 from paddleport.spaces import Space
-from train import config as configuration
+from train import configuration
 from train.a2c import A2C
 from train.checkpointing import now, versions, write_checkpoint
 from train.config import AlgorithmConfig, TrainConfig
@@ -217,7 +217,8 @@ class Trainer:
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.state
-        differing = configuration.differences(state.config, configuration.to_mapping(self.config))
+        before = configuration.to_mapping(configuration.of_run(state.config, str(checkpoint.path)))
+        differing = configuration.differences(before, configuration.to_mapping(self.config))
         if differing:
             raise ArtifactError(
                 f"{self.folder / configuration.CONFIG} is not what {checkpoint.path} was trained with",

@@ -9,9 +9,10 @@ import yaml
 import environments  # noqa: F401 - registers the environments
 from paddleport.checkpoint import Run
 from paddleport.errors import UsageError
-from train import config as configuration
+from train import configuration
 from train.command import parse
 from train.command import run as train
+from train.config import PPOConfig, RunOptions, TrainConfig
 from train.evaluate_command import Options as EvaluateOptions
 from train.evaluate_command import run as evaluate
 from train.network import network_of, run_network
@@ -127,7 +128,7 @@ def test_evaluating_what_is_not_there_is_refused(arguments, code, words):
 
 
 def test_a_run_that_never_wrote_a_checkpoint_is_named(tmp_path):
-    config = configuration.TrainConfig(configuration.RunOptions(), configuration.PPOConfig())
+    config = TrainConfig(RunOptions(), PPOConfig())
     configuration.save(config, "id", tmp_path / "config.yaml")
     done = paddleport("evaluate", tmp_path)
     assert done.returncode == 1
@@ -149,7 +150,7 @@ def test_defaults_come_from_the_environments_preset():
 
 def test_an_unknown_key_in_a_config_suggests_the_nearest():
     with pytest.raises(UsageError, match="Did you mean 'gae_lambda'"):
-        configuration.from_mapping(configuration.PPOConfig, {"gae_lamda": 0.9}, "x.yaml")
+        configuration.from_mapping(PPOConfig, {"gae_lamda": 0.9}, "x.yaml")
 
 
 @pytest.mark.parametrize(

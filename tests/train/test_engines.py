@@ -134,7 +134,7 @@ def test_recompute_runs_each_trunk_once_more_for_the_backward_pass():
 
         def forward(self, features):
             Counting.calls += 1
-            return self.inner(features)
+            return self.inner(features["vector"])
 
     usual = problem(ACTIONS["discrete"])
 

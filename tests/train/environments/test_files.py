@@ -43,7 +43,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_plain_class_in_a_file_is_played(folder):
-    played = play(lambda obs: [0] * len(obs), "room.py:Plain", 2, seed=0)
+    played = play(lambda obs: [0] * len(obs["obs"]), "room.py:Plain", 2, seed=0)
     assert played.lengths.tolist() == [4, 4]
 
 
