@@ -8,6 +8,7 @@ import io
 import socket
 import time
 import urllib.parse
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
@@ -27,6 +28,7 @@ _CONNECTIONS = 16
 _LARGEST_ANSWER = 64 * 2**20
 _SHORTEST_SECONDS = 0.001  # urllib3 takes no 0
 _NUMBERS = {int, float}
+_DEEPEST = 32
 
 T = TypeVar("T")
 
@@ -71,11 +73,12 @@ class Client:
         self._retries = retries
 
     def act(self, name: str, obs: Any, version: int | None = None) -> Any:  # noqa: ANN401 - array or list in; int or array out
-        """The deterministic action for one observation: an int for Discrete, an array for Box.
+        """The deterministic action for one observation: an int for Discrete, an array for other spaces.
 
         Args:
             name: the policy.
-            obs: the raw observation: an array, a list, or what `env.reset()` returned.
+            obs: the raw observation: an array, a list, a dict of these where the space is one, or what `env.reset()`
+                returned.
             version: of the policy; by default the newest that is ready.
 
         Raises:
@@ -87,7 +90,7 @@ class Client:
         return action if isinstance(action, int) else self._array(action)
 
     def act_batch(self, name: str, obs: Any, version: int | None = None) -> Array:  # noqa: ANN401
-        """The deterministic actions for observations [batch, …]: [batch] for Discrete, [batch, …] for Box.
+        """The deterministic actions for observations [batch, …]: [batch] for Discrete, [batch, …] for other spaces.
 
         Raises:
             ObservationError: an observation does not belong to the policy's space.
@@ -262,13 +265,23 @@ def _act_path(name: str, version: int | None) -> str:
 
 
 def _plain(obs: Any) -> Any:  # noqa: ANN401
-    """An observation as nested lists, once it is sure that JSON can carry it."""
+    """An observation as nested lists and objects, once it is sure that JSON can carry it."""
     if isinstance(obs, tuple) and len(obs) == 2 and isinstance(obs[1], dict):
         obs = obs[0]  # env.reset() returns the observation and a dictionary
+    return _nested(obs)
+
+
+def _nested(obs: Any, depth: int = 0) -> Any:  # noqa: ANN401
+    if isinstance(obs, Mapping) and depth < _DEEPEST:
+        return {str(key): _nested(part, depth + 1) for key, part in obs.items()}
     try:
         array = np.asarray(obs)
     except (ValueError, TypeError, OverflowError) as error:
+        if isinstance(obs, list | tuple) and depth < _DEEPEST:  # parts of different shapes
+            return [_nested(part, depth + 1) for part in obs]
         raise ObservationError("This is no observation", expected="an array", got=error) from error
+    if array.dtype.kind == "O" and isinstance(obs, list | tuple) and depth < _DEEPEST:
+        return [_nested(part, depth + 1) for part in obs]
     if array.dtype.kind not in "biuf":
         raise ObservationError("This is no observation", expected="an array of numbers", got=f"type {array.dtype}")
     if array.dtype.kind == "f":

@@ -39,14 +39,14 @@ def parse(argv: Sequence[str]) -> TrainConfig[AlgorithmConfig]:
     first.add_argument("--resume", action="store_true")
     known, _ = first.parse_known_args(list(argv))
     env_id = known.env or RunOptions.env
-    algorithm = configuration.preset(known.algo, env_id)
+    fresh = configuration.preset(known.algo, env_id)
     saved = _saved(known.run_dir) if known.resume and known.run_dir else None
     if known.resume and not saved and not known.env:
         raise UsageError(
             f"There is nothing to resume at {known.run_dir or 'a run directory that nobody named'}",
             expected="--run-dir with a run in it, or --env as well to start it there",
         )
-    default = saved or TrainConfig(RunOptions(algo=known.algo, env=env_id), algorithm)
+    default = saved or fresh
     kind: Any = TrainConfig
     of_algorithm = kind[type(default.algorithm)]  # offers this algorithm's options alone
     chosen: TrainConfig[AlgorithmConfig] = options.parse(of_algorithm, "train", argv, _DESCRIPTION, default=default)

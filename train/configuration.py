@@ -27,6 +27,7 @@ _SHARES = (
 )
 _POSITIVE = ("learning_rate", "clip_range", "max_grad_norm", "adam_epsilon", "optimizer_epsilon")
 _PRESETS = Path(__file__).parent / "presets"
+_ATARI = "Atari"
 
 
 NOT_SAVED = ("run_dir", "resume", "json", "step_limit_seconds")
@@ -35,18 +36,23 @@ _CHANGEABLE = ("keep_checkpoints",)
 """Options that a resumed run may change, since nothing that is computed depends on them."""
 
 
-def preset(algo: str, env_id: str) -> AlgorithmConfig:
-    """The algorithm's configuration for an environment: its preset where there is one, else the defaults.
+def preset(algo: str, env_id: str) -> TrainConfig[AlgorithmConfig]:
+    """The configuration for an environment: what its preset says where there is one, else the defaults.
 
     Raises:
         UsageError: there is no such algorithm.
     """
     if algo not in ALGORITHMS:
         raise UsageError("Unknown algorithm", expected=f"one of {', '.join(ALGORITHMS)}", got=repr(algo))
-    path = _PRESETS / f"{env_id}.yaml"
+    path = _PRESETS / f"{_ATARI if _is_atari(env_id) else env_id}.yaml"
     known = {entry.name for entry in _PRESETS.glob("*.yaml")}
     chosen = yaml.safe_load(path.read_text(encoding="utf-8")) if path.name in known else {}
-    return from_mapping(ALGORITHMS[algo], chosen.get(algo, {}), str(path))
+    return of_run({"algo": algo, "env": env_id, **chosen.get(algo, {})}, str(path))
+
+
+def _is_atari(env_id: str) -> bool:
+    """Whether an id is one of ale-py's: all games share a preset, as they do in the literature."""
+    return env_id.startswith("ALE/") or env_id.endswith(("NoFrameskip-v0", "NoFrameskip-v4"))
 
 
 def from_mapping(kind: type[T], values: Mapping[str, Any], source: str) -> T:

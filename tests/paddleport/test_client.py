@@ -270,7 +270,7 @@ def test_tries_again_end_with_the_timeout(unreliable):
     assert len(seen) < 6
 
 
-@pytest.mark.parametrize("obs", [complex(1, 2), object(), ["a"], [10**30], {"a": 1}])
+@pytest.mark.parametrize("obs", [complex(1, 2), object(), ["a"], [10**30], {"a": "b"}])
 def test_what_is_no_numbers_is_an_observation_error_before_it_is_sent(obs):
     with Client("http://127.0.0.1:9") as client, pytest.raises(ObservationError, match="numbers"):
         client.act("x", obs)
