@@ -72,6 +72,8 @@ def show(training: Training) -> None:
     console = Console(markup=False, emoji=False, highlight=False)
     played = training.evaluation
     quality = f"{played.mean:.1f} ± {played.std:.1f} over {played.episodes} episodes" if played else "not evaluated"
+    if played and training.best_mean_return is not None and training.best_mean_return > played.mean:
+        quality += f"; the best checkpoint, which the next commands take, had {training.best_mean_return:.1f}"
     state = "finished" if training.finished else "stopped"
     console.print(f"{training.algorithm} on {training.environment}: {state} at step {training.step}, {quality}")
     following = f"evaluate {training.run_dir}" if played else f"train --run-dir {training.run_dir} --resume"
