@@ -21,7 +21,8 @@ def parse(kind: type[T], command: str, argv: Sequence[str], description: str, de
     """Parse `argv` into `kind`; `--help` prints and exits with 0, a mistake exits with 2.
 
     Args:
-        kind: a frozen dataclass whose field docstrings are the help texts.
+        kind: a frozen dataclass whose field docstrings are the help texts; where a docstring has several lines, the
+            help keeps its line breaks, so break them at the ends of sentences.
         command: the sub-command, for the usage line.
         argv: the arguments after it.
         description: what the command does.
@@ -33,7 +34,12 @@ def parse(kind: type[T], command: str, argv: Sequence[str], description: str, de
         prog=f"paddleport {command}",
         description=description,
         args=list(argv),
-        config=(tyro.conf.OmitArgPrefixes, tyro.conf.HelptextFromCommentsOff),
+        config=(
+            tyro.conf.OmitArgPrefixes,
+            tyro.conf.HelptextFromCommentsOff,
+            tyro.conf.PositionalMetavarFromFieldName,
+            tyro.conf.DisallowNone,  # left out is how None is said
+        ),
         **extra,
     )
     return parsed

@@ -34,8 +34,8 @@ class Options:
     method: Literal["ptq"] = "ptq"
     """How: ptq decides the scales after training, on observations that the policy visits itself."""
     observer: Literal["absmax", "avg", "mse", "emd", "hist", "kl"] = "absmax"
-    """PaddleSlim's observer of activations; kl takes some ten seconds, the others less than one. All but absmax cut off
-    what is rare, which a policy may need most."""
+    """PaddleSlim's observer of activations; kl takes some ten seconds, the others less than one.
+    All but absmax cut off what is rare, which a policy may need most."""
     calibration_episodes: int = 10
     """Episodes that the policy plays to show the observer its observations."""
     checkpoint: str = ""

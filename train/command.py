@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _DESCRIPTION = """Train a policy. The run directory gets checkpoints, metrics.jsonl and VisualDL logs.
 
-The defaults shown below are those of the algorithm for the environment named by --env."""
+The options and defaults below are those of --algo for --env: name them beside --help to see others."""
 
 
 def parse(argv: Sequence[str]) -> TrainConfig[AlgorithmConfig]:

@@ -15,41 +15,45 @@ class RunOptions:
     """What every algorithm is told."""
 
     algo: Literal["ppo", "a2c", "dqn"] = "ppo"
-    """The algorithm."""
+    """How to learn: ppo and a2c take every kind of action, dqn takes Discrete ones."""
     env: str = "CartPole-v1"
-    """A Gymnasium id, module:id where a module of yours registers it, or path/to/file.py:ClassName; a relative path is
-    relative to the current folder."""
+    """A Gymnasium id, module:Id where a module of yours registers it, or path/to/file.py:ClassName.
+    gym:Id is made by classic gym. A relative path is relative to the current folder."""
     seed: int = 0
     """Seed of everything random. The same seed gives the same weights on the same machine."""
     total_steps: int = 100_000
-    """Environment steps to train for."""
+    """Environment steps to train for, those of all environments together."""
     run_dir: str = ""
-    """Folder for the run; runs/<algo>-<env>-<seed> where it is left out."""
+    """Folder for the run, new or empty; left out, runs/<algo>-<env>-<seed>."""
     checkpoint_every: int = 0
     """Steps between checkpoints, each with an evaluation; 0 is a tenth of the total."""
     keep_checkpoints: int = 5
-    """How many of the newest checkpoints to keep, beside the best one and those that were quantized; at least two are
-    kept, since a damaged last one falls back to the one before it; 0 keeps all. It can be changed with --resume."""
+    """How many of the newest to keep, beside the best one and those that were quantized; 0 keeps all.
+    At least two are kept: a damaged last one falls back to the one before it.
+    It can be changed with --resume."""
     evaluation_episodes: int = 10
     """Episodes that each checkpoint is evaluated on, to choose the best one."""
     engine: Literal["auto", "compiled", "eager"] = "auto"
-    """How updates run: one compiled program, Paddle's eager mode, or whichever suits the device."""
+    """How updates run: as one compiled program, or in Paddle's eager mode.
+    auto takes compiled on a CPU; eager on a GPU, for --amp and for --recompute."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Where updates run; auto takes a GPU where Paddle sees one."""
     vector: Literal["auto", "sync", "async", "own", "envpool"] = "auto"
-    """How environments step together: in turn (sync), in a process each (async, for slow ones), in the environment's
-    own vector form, or in EnvPool. auto is sync, and for Atari ale-py's own."""
+    """How environments step together: sync in turn, async in a process each (for slow ones), envpool in EnvPool.
+    own takes the environment's own vector form.
+    auto is sync, and for Atari ale-py's own."""
     step_limit_seconds: float = 60.0
     """Seconds that one environment step may take before the run stops with a message; 0 waits for ever."""
     amp: Literal["off", "O1", "O2"] = "off"
-    """Mixed precision on a GPU, in the eager engine: O1 computes matrix products and convolutions in 16 bits, O2 keeps
-    the weights in 16 bits too, beside float32 masters. Losses, advantages and the optimizer stay float32."""
+    """Mixed precision on a GPU, in the eager engine: O1 computes matrix products and convolutions in 16 bits.
+    O2 keeps the weights in 16 bits too, beside float32 masters.
+    Losses, advantages and the optimizer stay float32."""
     amp_dtype: Literal["float16", "bfloat16"] = "float16"
-    """The 16 bits of --amp: float16 is finer and needs its loss scaled, bfloat16 has float32's range and needs a GPU of
-    compute capability 8."""
+    """The 16 bits of --amp: float16 is finer, and its loss is scaled against underflow.
+    bfloat16 has the range of float32 and needs a GPU of compute capability 8 or higher."""
     recompute: Flag = False
-    """Compute the trunks' activations again in the backward pass, in the eager engine, instead of keeping them: less
-    memory, more time, the same gradients."""
+    """Compute the trunks' activations again in the backward pass, in the eager engine, instead of keeping them.
+    Less memory, more time, the same gradients."""
     threads: int = 1
     """Threads within one operator on the CPU; more than one pays from about 256 units wide."""
     resume: Flag = False
@@ -67,7 +71,7 @@ class OnPolicyConfig:
     n_steps: int = 128
     """Steps that each environment takes between updates."""
     gamma: float = 0.99
-    """Discount."""
+    """Discount: what a reward is worth that comes one step later."""
     gae_lambda: float = 0.95
     """λ of generalised advantage estimation; 1 is the n-step return."""
     learning_rate: float = 3e-4
@@ -77,7 +81,7 @@ class OnPolicyConfig:
     value_coef: float = 0.5
     """Weight of the squared value error in the loss."""
     entropy_coef: float = 0.0
-    """Weight of the entropy in the loss."""
+    """Weight of the entropy in the loss; more of it keeps the policy trying."""
     max_grad_norm: float = 0.5
     """Gradients are scaled down to this global norm."""
     normalize_advantage: bool = True
@@ -85,7 +89,8 @@ class OnPolicyConfig:
     normalize_obs: bool = True
     """Whether the policy normalises observations by their running mean and variance; images and choices never are."""
     normalize_reward: bool = False
-    """Whether learning sees rewards divided by the running deviation of discounted returns."""
+    """Whether learning sees rewards divided by the running deviation of discounted returns.
+    What is reported is not divided."""
     hidden_sizes: tuple[int, ...] = (64, 64)
     """Widths of the hidden layers of the actor's and of the critic's network; behind the convolutions for images."""
     activation: Literal["tanh", "relu"] = "tanh"
@@ -93,7 +98,8 @@ class OnPolicyConfig:
     trunk: Literal["auto", "separate", "shared"] = "auto"
     """Whether actor and critic have a network each or one for both; auto shares it where there are images."""
     trunk_class: str = ""
-    """A trunk of your own, module:Class, a paddle.nn.Layer made with the features' shapes by name."""
+    """A trunk of your own, module:Class: a paddle.nn.Layer, of which docs/training.md shows one.
+    Commands that read the run import it only with --trust-code."""
     squash: bool = False
     """Whether Box actions go through tanh instead of being clipped at their bounds."""
     log_std_init: float = 0.0
@@ -105,7 +111,7 @@ class PPOConfig(OnPolicyConfig):
     """Proximal policy optimisation (Schulman et al. 2017)."""
 
     batch_size: int = 256
-    """Rows in a minibatch."""
+    """Rows in a minibatch, at most num-envs × n-steps."""
     epochs: int = 10
     """Passes over each rollout."""
     clip_range: float = 0.2
@@ -153,7 +159,7 @@ class DQNConfig:
     batch_size: int = 64
     """Transitions in an update."""
     gamma: float = 0.99
-    """Discount."""
+    """Discount: what a reward is worth that comes one step later."""
     n_steps: int = 1
     """Steps that a return looks ahead."""
     learning_rate: float = 6.3e-4
@@ -181,7 +187,7 @@ class DQNConfig:
     prioritized: bool = False
     """Whether transitions are drawn in proportion to their TD errors."""
     priority_exponent: float = 0.6
-    """α: how much priorities count."""
+    """α: how much priorities count, with --prioritized; 0 draws uniformly."""
     importance_start: float = 0.4
     """β at the start: how far importance weights undo the priorities; it rises linearly to 1."""
     max_grad_norm: float = 10.0
@@ -195,7 +201,8 @@ class DQNConfig:
     activation: Literal["tanh", "relu"] = "relu"
     """Non-linearity after each hidden layer."""
     trunk_class: str = ""
-    """A trunk of your own, module:Class, a paddle.nn.Layer made with the features' shapes by name."""
+    """A trunk of your own, module:Class: a paddle.nn.Layer, of which docs/training.md shows one.
+    Commands that read the run import it only with --trust-code."""
 
 
 AlgorithmConfig: TypeAlias = PPOConfig | A2CConfig | DQNConfig

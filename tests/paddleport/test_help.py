@@ -23,7 +23,7 @@ def _entries(text):
         if not line.startswith("│"):
             continue
         content = line.strip("│ ").strip()
-        starts = _FLAG.match(content) or re.match(r"^[A-Z_]+( {2,}|$)", content)
+        starts = _FLAG.match(content) or re.match(r"^[A-Z-]+( {2,}|$)", content)
         if starts and not line.startswith("│     "):
             name, _, content = content.partition("  ")
             entries[name] = ""
