@@ -114,7 +114,7 @@ def run(chosen: Options) -> Result:
 
 def show(result: Result) -> None:
     """Print what was published as a table."""
-    console = Console()
+    console = Console(emoji=False, markup=False)
     table = Table("policy", "file", "bytes", "mean return", "agreement", title=result.bundle, title_justify="left")
     table.add_row("trainer", "", "", _played(result.trainer), "")
     for name, info in result.precisions.items():

@@ -75,7 +75,7 @@ def _space_table(space: Leaf) -> str:
     if isinstance(space, Discrete):
         names = space.names or ("",) * space.n
         rows = [(str(space.start + index), name) for index, name in enumerate(names)]
-        return "One int64 a row.\n\n" + _table(("action", "meaning"), rows)
+        return "One int64 a row.\n\n" + _table(("value", "meaning"), rows)
     if space.size > _LARGE:
         return f"{describe(space)}."
     return f"{space.dtype}, shape {list(space.shape)}.\n\n" + _table(

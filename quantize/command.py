@@ -129,7 +129,7 @@ def show(result: Result) -> None:
     table.add_row("agreement", f"{result.agreement:.4f}")
     for name, played in (("float32", result.float32), ("int8, in Paddle", result.int8)):
         table.add_row(f"return, {name}", f"{played.mean:.1f} ± {played.std:.1f} ({played.episodes} episodes)")
-    console = Console()
+    console = Console(emoji=False, markup=False)
     console.print(table)
     run = Path(result.path).parent.parent
     console.print(f"{result.seconds} s. Next: paddleport export {run} --name NAME --models models", soft_wrap=True)

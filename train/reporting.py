@@ -85,7 +85,7 @@ class Reporter:
         with writing_to(run):
             self._metrics = MetricsFile(run / METRICS, keep_until=step)
             self._scalars = open_scalar_log(run / "logs")
-        self._console = Console(stderr=True)
+        self._console = Console(stderr=True, emoji=False, markup=False)
         self._live = _live_bar(self._console) if sys.stderr.isatty() else None
         self._task = self._live.add_task(label, total=total, completed=step, note="") if self._live else None
         self._recent: collections.deque[float] = collections.deque(maxlen=_WINDOW)
@@ -149,7 +149,7 @@ class Reporter:
 
 def _live_bar(console: Console) -> Progress:
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
