@@ -1,4 +1,4 @@
-"""Whole trainings by their presets, judged on 100 episodes that chose nothing: minutes each, run by `make test-slow`."""
+"""Whole trainings by their presets, judged on 100 episodes that chose nothing: minutes each, in `make test-slow`."""
 
 import pytest
 
