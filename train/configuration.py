@@ -29,7 +29,7 @@ _POSITIVE = ("learning_rate", "clip_range", "max_grad_norm", "adam_epsilon", "op
 _PRESETS = Path(__file__).parent / "presets"
 
 
-NOT_SAVED = ("run_dir", "resume", "json", "step_limit_seconds")
+NOT_SAVED = ("run_dir", "resume", "json", "step_limit_seconds", "trust_code")
 """Options of a command, not of a run: a run can be moved."""
 _CHANGEABLE = ("keep_checkpoints",)
 """Options that a resumed run may change, since nothing that is computed depends on them."""
