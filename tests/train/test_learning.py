@@ -16,13 +16,14 @@ SETTINGS = {
     "a2c": ("--total-steps", "2000", "--learning-rate", "2e-3"),
     "dqn": (
         *("--total-steps", "1000", "--learning-starts", "200", "--exploration-fraction", "0.3", "--gamma", "0.5"),
-        *("--replay-capacity", "5000", "--target-every", "50", "--learning-rate", "2e-3"),
+        *("--replay-capacity", "5000", "--target-every", "50", "--learning-rate", "3e-3"),
+        *("--gradient-steps", "2", "--normalize-obs"),
     ),
 }
 IMAGES = {
     "ppo": ("--total-steps", "600", "--n-steps", "16", "--batch-size", "64", "--epochs", "4", "--learning-rate", "1e-3"),
     "a2c": ("--total-steps", "1200", "--learning-rate", "2e-3"),
-    "dqn": (*SETTINGS["dqn"], "--total-steps", "800", "--batch-size", "16", "--num-envs", "4", "--train-every", "8"),
+    "dqn": (*SETTINGS["dqn"], "--total-steps", "600", "--batch-size", "16", "--num-envs", "4", "--train-every", "16"),
 }
 VECTORS = ("one-hot", "discrete", "multi-discrete", "multi-binary", "dict", "tuple")
 PICTURES = ("hwc", "chw", "picture-and-speed")
@@ -81,7 +82,7 @@ def values_of(folder, obs):
     [
         ("ppo", ("--total-steps", "8000", "--n-steps", "64", "--learning-rate", "5e-3")),
         ("a2c", ("--total-steps", "12000", "--learning-rate", "7e-3")),
-        ("dqn", ("--total-steps", "3000", "--learning-starts", "200", "--learning-rate", "3e-3", "--normalize-obs")),
+        ("dqn", (*SETTINGS["dqn"], "--total-steps", "2000", "--target-every", "25")),
     ],
 )
 def test_a_reward_of_one_for_ever_is_worth_one_over_one_minus_gamma(tmp_path, algorithm, options):
@@ -97,7 +98,7 @@ def test_a_reward_of_one_for_ever_is_worth_one_over_one_minus_gamma(tmp_path, al
     [
         ("ppo", ("--total-steps", "4000", "--n-steps", "32", "--learning-rate", "5e-3", "--no-normalize-obs")),
         ("a2c", ("--total-steps", "6000", "--learning-rate", "7e-3", "--no-normalize-obs")),
-        ("dqn", ("--total-steps", "1500", "--learning-starts", "200", "--learning-rate", "3e-3", "--n-steps", "2")),
+        ("dqn", (*SETTINGS["dqn"], "--n-steps", "2")),
     ],
 )
 def test_nothing_of_an_episode_is_credited_to_the_one_before_it(tmp_path, algorithm, options, vector):
