@@ -274,6 +274,7 @@ class Cue(gymnasium.Env):
         "multi-binary": spaces.MultiBinary(2),
         "hwc": spaces.Box(0, 255, (36, 40, 3), np.uint8),
         "chw": spaces.Box(0, 255, (2, 36, 36), np.uint8),
+        "grey": spaces.Box(0, 255, (36, 36), np.uint8),
         "dict": spaces.Dict({"cue": spaces.Discrete(2), "noise": spaces.Box(-1.0, 1.0, (2,), np.float32)}),
         "tuple": spaces.Tuple((spaces.Box(-1.0, 1.0, (1,), np.float32), spaces.Dict({"cue": spaces.MultiBinary(2)}))),
         "picture-and-speed": spaces.Dict(
@@ -326,6 +327,7 @@ class Cue(gymnasium.Env):
             "multi-binary": lambda: np.array([self.cue, self.np_random.integers(2)], np.int8),
             "hwc": lambda: np.broadcast_to(np.resize(picture, 40)[None, :, None] * np.uint8(255), (36, 40, 3)).copy(),
             "chw": lambda: np.broadcast_to(picture[None, None, :] * np.uint8(255), (2, 36, 36)).copy(),
+            "grey": lambda: np.broadcast_to(picture[None, :] * np.uint8(255), (36, 36)).copy(),
             "dict": lambda: {"cue": np.int64(self.cue), "noise": noise},
             "tuple": lambda: (noise[:1], {"cue": np.array([self.cue, 1], np.int8)}),
             "picture-and-speed": lambda: {
@@ -340,3 +342,11 @@ for form in Cue.SPACES:
     gymnasium.register(f"Cue-{form}-v0", entry_point=Cue, kwargs={"form": form})
 for answer in Cue.ANSWERS:
     gymnasium.register(f"Answer-{answer}-v0", entry_point=Cue, kwargs={"answer": answer})
+
+
+def stacked_cue():
+    """A grey cue, of which the last three pictures are seen."""
+    return gymnasium.wrappers.FrameStackObservation(Cue(form="grey", length=7), 3)
+
+
+gymnasium.register("Stacked-v0", entry_point=stacked_cue)
