@@ -1,7 +1,5 @@
 """Observations drawn from a space of the contract, for tests without an environment."""
 
-import numpy as np
-
 from paddleport.spaces import Box, integer_range, leaf_spaces
 
 

@@ -1,4 +1,4 @@
-"""Every kind of space through Paddle, paddle2onnx and the canonical graph: proven equal, as `paddleport export` does."""
+"""Every kind of space through Paddle, paddle2onnx and the canonical graph: proven equal, as the export does."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,9 @@ def test_the_graph_is_the_policy(tmp_path, space, action, options):
     weights = {**state_arrays(network), **initial_weights(network, rng)}
     for name in weights:
         weights[name] = weights[name] * 100 if name == "policy_head.weight" else weights[name]
-        weights[name] = rng.uniform(0.5, 2, weights[name].shape).astype(np.float32) if name == "obs_std" else weights[name]
+        weights[name] = (
+            rng.uniform(0.5, 2, weights[name].shape).astype(np.float32) if name == "obs_std" else weights[name]
+        )
     load_arrays(network, weights)
     network.eval()
     paddle_child.save(network, space, tmp_path)

@@ -42,7 +42,7 @@ def test_what_an_environments_reset_returned_is_an_observation(mixed):
 
 
 def test_a_wrong_part_is_named(mixed):
-    with pytest.raises(ObservationError, match="Part 'obs.cue'"):
+    with pytest.raises(ObservationError, match=r"Part 'obs.cue'"):
         Policy.load(mixed).act({**ONE, "cue": 5})
     with pytest.raises(ObservationError, match="exactly cue, speed"):
         Policy.load(mixed).act({"cue": 3})

@@ -90,7 +90,9 @@ def test_every_observation_reaches_the_normaliser_once():
     assert encoder.normalizer.mean == pytest.approx([1.5])
 
 
-@pytest.mark.parametrize(("env_id", "what"), [("NanObs-v0", "observation"), ("NanReward-v0", "reward"), ("InfReward-v0", "reward")])
+@pytest.mark.parametrize(
+    ("env_id", "what"), [("NanObs-v0", "observation"), ("NanReward-v0", "reward"), ("InfReward-v0", "reward")]
+)
 def test_a_number_that_is_not_finite_stops_with_the_environments_index(env_id, what):
     with pytest.raises(TrainingError, match=f"{what} that is not finite, near step .* in environment 0"):
         rollout(env_id, 20)

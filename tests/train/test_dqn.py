@@ -82,7 +82,9 @@ def test_between_its_moves_a_target_stays_and_only_what_learns_has_optimizer_sta
 def test_exploration_falls_linearly_over_its_share_of_the_training():
     dqn = made(make_vector("Terminates-v0", 1), learning_starts=10_000, exploration_fraction=0.5)
     dqn.reset_environments(0)
-    assert [dqn.iterate(progress)["epsilon"] for progress in (0.0, 0.25, 0.5, 0.9)] == pytest.approx([1, 0.525, 0.05, 0.05])
+    assert [dqn.iterate(progress)["epsilon"] for progress in (0.0, 0.25, 0.5, 0.9)] == pytest.approx(
+        [1, 0.525, 0.05, 0.05]
+    )
 
 
 @pytest.mark.parametrize("space", [MultiDiscrete(nvec=(2, 2)), MultiBinary(shape=(2,))])

@@ -1,4 +1,4 @@
-"""Small environments that reveal faults: whoever handles their spaces and their ends rightly learns them in a second."""
+"""Small environments that reveal faults: whoever handles their spaces and their ends rightly learns them soon."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,18 @@ SETTINGS = {
     ),
 }
 IMAGES = {
-    "ppo": ("--total-steps", "600", "--n-steps", "16", "--batch-size", "64", "--epochs", "4", "--learning-rate", "1e-3"),
+    "ppo": (
+        "--total-steps",
+        "600",
+        "--n-steps",
+        "16",
+        "--batch-size",
+        "64",
+        "--epochs",
+        "4",
+        "--learning-rate",
+        "1e-3",
+    ),
     "a2c": ("--total-steps", "1200", "--learning-rate", "2e-3"),
     "dqn": (*SETTINGS["dqn"], "--total-steps", "600", "--batch-size", "16", "--num-envs", "4", "--train-every", "16"),
 }
@@ -110,12 +121,12 @@ def test_nothing_of_an_episode_is_credited_to_the_one_before_it(tmp_path, algori
 @pytest.mark.parametrize("algorithm", SETTINGS)
 @pytest.mark.parametrize("env_id", ["NanPart-v0", "InfReward-v0"])
 def test_a_number_that_is_not_finite_stops_every_algorithm(tmp_path, env_id, algorithm):
-    with pytest.raises(TrainingError, match="that is not finite, near step .*, in environment"):
+    with pytest.raises(TrainingError, match=r"that is not finite, near step .*, in environment"):
         trained(tmp_path, algorithm, env_id, *SETTINGS[algorithm])
 
 
 @pytest.mark.parametrize("env_id", ["Answer-box-v0", "Answer-multi-discrete-v0", "Answer-multi-binary-v0"])
 def test_dqn_refuses_actions_that_are_no_single_choice_before_there_is_a_folder(tmp_path, env_id):
-    with pytest.raises(UsageError, match="expected a Discrete action space.*PPO and A2C take every action space"):
+    with pytest.raises(UsageError, match=r"expected a Discrete action space.*PPO and A2C take every action space"):
         trained(tmp_path, "dqn", env_id)
     assert list(tmp_path.iterdir()) == []

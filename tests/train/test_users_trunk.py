@@ -53,13 +53,11 @@ def test_the_same_seed_gives_the_same_weights_in_both_engines(run, tmp_path):
 def test_it_trains_on_pictures_and_numbers(tmp_path, algorithm, engine):
     options = ("--algo", algorithm, "--engine", engine, "--total-steps", "300")
     folder = tmp_path / "run"
-    few = ("--learning-starts", "200", "--replay-capacity", "1000", "--gradient-steps", "1") if algorithm == "dqn" else ()
-    train(
-        parse(
-            ["--env", CAMERA, "--trunk-class", "trunks_of_users:Looking", *options, *few, "--run-dir", str(folder)]
-            + ["--evaluation-episodes", "1"]
-        )
+    few = (
+        ("--learning-starts", "200", "--replay-capacity", "1000", "--gradient-steps", "1") if algorithm == "dqn" else ()
     )
+    trunk = ("--env", CAMERA, "--trunk-class", "trunks_of_users:Looking", "--evaluation-episodes", "1")
+    train(parse([*trunk, *options, *few, "--run-dir", str(folder)]))
     name = "trunk" if algorithm == "dqn" else "policy_trunk"
     assert f"{name}.layer.look.weight" in weights(folder)
 
@@ -140,9 +138,7 @@ def test_a_wrong_trunk_is_refused_before_there_is_a_folder(tmp_path, trunk, word
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("trunk", "env", "left"), [("Bare", "CartPole-v1", "Linear"), ("Looking", CAMERA, "Conv2D")]
-)
+@pytest.mark.parametrize(("trunk", "env", "left"), [("Bare", "CartPole-v1", "Linear"), ("Looking", CAMERA, "Conv2D")])
 def test_what_would_stay_float_in_an_int8_file_is_refused(tmp_path, trunk, env, left):
     trained(tmp_path / "run", f"trunks_of_users:{trunk}", env, "--total-steps", "256")
     with pytest.raises(UsageError, match=f"Only fully connected layers with a bias .*got {left}.*--quantized none"):
