@@ -31,7 +31,7 @@ SETTINGS = {
     ),
 }
 CASES = [
-    pytest.param(name, engine, marks=() if engine == "compiled" or "stacked" in name else pytest.mark.slow)
+    pytest.param(name, engine, marks=() if engine == "compiled" else pytest.mark.slow)
     for name in SETTINGS
     for engine in ("compiled", "eager")
 ]
