@@ -72,9 +72,9 @@ def many(space: Space, value: Any) -> Leaves:  # noqa: ANN401
             equally many.
     """
     if isinstance(space, DictSpace) and isinstance(value, list | tuple):
-        value = _turned(space, value)
+        value = _turned(space, value, OBSERVATION)
     if isinstance(space, TupleSpace) and isinstance(value, list):
-        value = _turned(space, value)
+        value = _turned(space, value, OBSERVATION)
     leaves = _each(space, value, OBSERVATION, array_of_many)
     sizes = {name: len(array) for name, array in leaves.items()}
     if len(set(sizes.values())) > 1:
@@ -112,13 +112,13 @@ def _parts_of(space: DictSpace | TupleSpace, value: Any, name: str) -> dict[str,
     return given
 
 
-def _turned(space: DictSpace | TupleSpace, rows: Sequence[Any]) -> Any:  # noqa: ANN401
+def _turned(space: DictSpace | TupleSpace, rows: Sequence[Any], name: str) -> Any:  # noqa: ANN401
     """A list of observations as one observation whose parts are lists."""
-    split = [_parts_of(space, row, OBSERVATION) for row in rows]
+    split = [_parts_of(space, row, name) for row in rows]
     columns: dict[str, Any] = {}
     for key, part in parts(space).items():
         column = [row[key] for row in split]
-        columns[key] = _turned(part, column) if isinstance(part, DictSpace | TupleSpace) else column
+        columns[key] = _turned(part, column, f"{name}.{key}") if isinstance(part, DictSpace | TupleSpace) else column
     return columns if isinstance(space, DictSpace) else tuple(columns.values())
 
 
@@ -153,6 +153,8 @@ def as_numbers(space: Leaf, value: Any, name: str = OBSERVATION) -> Array:  # no
         raise _refused(space, f"values of type {word}", expected=f"numbers of type {wanted}", name=name)
     try:
         array = np.asarray(value)
+        if isinstance(value, list | tuple) and not array.size:
+            array = array.astype(wanted)  # NumPy takes an empty list for one of fractions
     except (ValueError, OverflowError) as error:
         raise _refused(space, "rows of different lengths, or a number out of range", name=name) from error
     if array.dtype.kind == "b" or array.dtype.kind not in _KINDS[wanted.kind]:

@@ -50,10 +50,11 @@ def quantize_run(request: Request, tolerance: gate.Tolerance | None = None) -> t
     Raises:
         GateError: the fake-quantized policy is too far from the float one; earlier results stay as they were.
         ArtifactError: the checkpoint is damaged.
-        UsageError: its environment cannot be made here.
+        UsageError: its environment cannot be made here, or a layer of it cannot be quantized.
     """
     checkpoint = request.checkpoint
     network = network_of(checkpoint, trust_code=request.trust_code)
+    ptq.refuse_what_stays_float(network)
     observations = _visited(network, request)
     with stage(f"Deciding scales ({request.observer})", 1) as advance:
         layers = ptq.calibrate(network, observations, request.observer)

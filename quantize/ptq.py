@@ -14,6 +14,7 @@ from paddle.quantization import PTQ, QuantConfig
 from paddle.quantization.base_observer import BaseObserver
 from paddle.quantization.factory import ObserverFactory
 
+from paddleport.errors import UsageError
 from paddleport.spaces import Leaves
 from quantize.scales import LayerScales
 from train.encoding import VECTOR
@@ -37,6 +38,26 @@ OBSERVERS: dict[str, Callable[[], ObserverFactory]] = {
 
 HEADROOM = 4.0
 """The grid of an observation reaches this much further than what calibration saw."""
+
+
+def refuse_what_stays_float(network: PolicyNetwork) -> None:
+    """Refuse a policy with matrices that no scales would be decided for: an int8 file of it would hold floats.
+
+    Raises:
+        UsageError: the message names the kinds of its layers.
+    """
+    left = {
+        type(layer).__name__
+        for layer in network.sublayers(include_self=True)
+        if not (isinstance(layer, nn.Linear) and layer.bias is not None)
+        and any(parameter.ndim > 1 for parameter in layer.parameters(include_sublayers=False))
+    }
+    if left:
+        raise UsageError(
+            "Only fully connected layers with a bias can be quantized so far, and this policy has others",
+            got=", ".join(sorted(left)),
+            todo="Export it in float32: paddleport export RUN_DIR --quantized none",
+        )
 
 
 def calibrate(network: PolicyNetwork, observations: Leaves, observer: str) -> dict[str, LayerScales]:

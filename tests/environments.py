@@ -33,6 +33,32 @@ class Counter(gymnasium.Env):
         return np.array([self.start + self.count], dtype=np.float32)
 
 
+class Turns(gymnasium.Env):
+    """Episodes of two steps in which nothing can be done; every other one pays 10 in the end, the rest nothing.
+
+    What is shown says which of the two it is and which step; the value of every state is known.
+    """
+
+    observation_space = spaces.Box(0.0, 1.0, (4,), np.float32)
+    action_space = spaces.Discrete(2)
+    states = np.eye(4, dtype=np.float32)
+    """Poor at its start, poor after a step, rich at its start, rich after a step; an episode ends with zeros."""
+
+    def __init__(self):
+        self.rich, self.count = False, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.rich, self.count = not self.rich, 0
+        return self.states[2 * self.rich], {}
+
+    def step(self, action):
+        self.count += 1
+        over = self.count == 2
+        obs = np.zeros(4, np.float32) if over else self.states[2 * self.rich + 1]
+        return obs, 10.0 * (over and self.rich), over, False, {}
+
+
 class Shifted(gymnasium.ObservationWrapper):
     """CartPole seen through observations shifted by 100 and scaled by 50."""
 
@@ -45,18 +71,38 @@ class Shifted(gymnasium.ObservationWrapper):
 
 
 class Faulty(Counter):
-    """Gives NaN as the observation or the reward from the tenth step on."""
+    """Gives NaN, or another number, as the observation or the reward from the tenth step on."""
 
-    def __init__(self, where):
+    def __init__(self, where, number=np.nan):
         super().__init__(length=50)
-        self.where = where
+        self.where, self.number = where, number
 
     def step(self, action):
         obs, reward, terminated, truncated, info = super().step(action)
         if self.count >= 10:
-            obs = np.full(1, np.nan, np.float32) if self.where == "obs" else obs
-            reward = float("nan") if self.where == "reward" else reward
+            obs = np.full(1, self.number, np.float32) if self.where == "obs" else obs
+            reward = float(self.number) if self.where == "reward" else reward
         return obs, reward, terminated, truncated, info
+
+
+class FaultyPart(Counter):
+    """Gives NaN, or another number, in a part of its observation once action 1 was taken ten times."""
+
+    observation_space = spaces.Dict(
+        {"count": spaces.Discrete(1000), "noise": spaces.Box(-np.inf, np.inf, (2,), np.float32)}
+    )
+
+    def __init__(self, number=np.nan):
+        super().__init__(length=50)
+        self.number, self.ones = number, 0
+
+    def step(self, action):
+        self.ones += int(action)
+        return super().step(action)
+
+    def _obs(self):
+        noise = np.array([0, self.number if self.ones >= 10 else 0], np.float32)
+        return {"count": np.int64(self.count), "noise": noise}
 
 
 class Target(gymnasium.Env):
@@ -186,6 +232,12 @@ def same_step(env_id, num_envs):
     return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
+def turns_together(num_envs, **_):
+    """The vector form of Turns, under same-step autoreset."""
+    return SyncVectorEnv([Turns] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+gymnasium.register("Turns-v0", entry_point=Turns, vector_entry_point=turns_together)
 for name, entry, keywords in (
     ("Hangs-v0", Hanging, {}),
     ("Hangs-reset-v0", Hanging, {"where": "reset"}),
@@ -201,6 +253,9 @@ for name, entry, keywords in (
     ("Shifted-v0", Shifted, {}),
     ("NanObs-v0", Faulty, {"where": "obs"}),
     ("NanReward-v0", Faulty, {"where": "reward"}),
+    ("InfReward-v0", Faulty, {"where": "reward", "number": np.inf}),
+    ("NanPart-v0", FaultyPart, {}),
+    ("InfPart-v0", FaultyPart, {"number": -np.inf}),
     ("Target-v0", Target, {}),
 ):
     gymnasium.register(name, entry_point=entry, kwargs=keywords)
@@ -219,6 +274,7 @@ class Cue(gymnasium.Env):
         "multi-binary": spaces.MultiBinary(2),
         "hwc": spaces.Box(0, 255, (36, 40, 3), np.uint8),
         "chw": spaces.Box(0, 255, (2, 36, 36), np.uint8),
+        "grey": spaces.Box(0, 255, (36, 36), np.uint8),
         "dict": spaces.Dict({"cue": spaces.Discrete(2), "noise": spaces.Box(-1.0, 1.0, (2,), np.float32)}),
         "tuple": spaces.Tuple((spaces.Box(-1.0, 1.0, (1,), np.float32), spaces.Dict({"cue": spaces.MultiBinary(2)}))),
         "picture-and-speed": spaces.Dict(
@@ -271,6 +327,7 @@ class Cue(gymnasium.Env):
             "multi-binary": lambda: np.array([self.cue, self.np_random.integers(2)], np.int8),
             "hwc": lambda: np.broadcast_to(np.resize(picture, 40)[None, :, None] * np.uint8(255), (36, 40, 3)).copy(),
             "chw": lambda: np.broadcast_to(picture[None, None, :] * np.uint8(255), (2, 36, 36)).copy(),
+            "grey": lambda: np.broadcast_to(picture[None, :] * np.uint8(255), (36, 36)).copy(),
             "dict": lambda: {"cue": np.int64(self.cue), "noise": noise},
             "tuple": lambda: (noise[:1], {"cue": np.array([self.cue, 1], np.int8)}),
             "picture-and-speed": lambda: {
@@ -285,3 +342,11 @@ for form in Cue.SPACES:
     gymnasium.register(f"Cue-{form}-v0", entry_point=Cue, kwargs={"form": form})
 for answer in Cue.ANSWERS:
     gymnasium.register(f"Answer-{answer}-v0", entry_point=Cue, kwargs={"answer": answer})
+
+
+def stacked_cue():
+    """A grey cue, of which the last three pictures are seen."""
+    return gymnasium.wrappers.FrameStackObservation(Cue(form="grey", length=7), 3)
+
+
+gymnasium.register("Stacked-v0", entry_point=stacked_cue)

@@ -30,12 +30,14 @@ def parse(argv: Sequence[str]) -> TrainConfig[AlgorithmConfig]:
     """Read the command line, in two passes: --algo, --env and --resume decide the defaults of everything else.
 
     Raises:
-        UsageError: an unknown algorithm, or an option that differs from the run to resume.
+        UsageError: an unknown algorithm, an option that differs from the run to resume, or a trunk that only the run
+            names and nobody trusts.
     """
     first = argparse.ArgumentParser(prog="paddleport train", add_help=False, allow_abbrev=False)
     first.add_argument("--algo", nargs="?", default="ppo", const="")
     first.add_argument("--env", nargs="?", default=None, const=RunOptions.env)
     first.add_argument("--run-dir", "--run_dir", nargs="?", default="", const="")
+    first.add_argument("--trunk-class", "--trunk_class", nargs="?", default="", const="")
     first.add_argument("--resume", action="store_true")
     known, _ = first.parse_known_args(list(argv))
     env_id = known.env or RunOptions.env
@@ -52,6 +54,7 @@ def parse(argv: Sequence[str]) -> TrainConfig[AlgorithmConfig]:
     chosen: TrainConfig[AlgorithmConfig] = options.parse(of_algorithm, "train", argv, _DESCRIPTION, default=default)
     if saved:
         _refuse_changes(saved, chosen)
+        _refuse_distrusted(chosen, named=bool(known.trunk_class))
     return _with_run_dir(chosen)
 
 
@@ -96,6 +99,16 @@ def _refuse_changes(saved: TrainConfig[AlgorithmConfig], chosen: TrainConfig[Alg
             "A resumed run continues exactly, with the options it was started with",
             got=", ".join(changed),
             todo="Leave these options out, or train in another --run-dir",
+        )
+
+
+def _refuse_distrusted(chosen: TrainConfig[AlgorithmConfig], *, named: bool) -> None:
+    """Refuse a trunk that the run names and the command line does not: importing it runs its code."""
+    if chosen.algorithm.trunk_class and not (chosen.run.trust_code or named):
+        raise UsageError(
+            f"{chosen.run.run_dir} names a trunk of its maker's own, and importing it runs its code",
+            got=chosen.algorithm.trunk_class,
+            todo="Add --trust-code if you trust whoever made this run",
         )
 
 

@@ -58,6 +58,9 @@ class RunOptions:
     """Threads within one operator on the CPU; more than one pays from about 256 units wide."""
     resume: Flag = False
     """Continue the run in --run-dir from its last checkpoint, exactly."""
+    trust_code: Flag = False
+    """With --resume, import the trunk that the run names, where it names one of its maker's own: that runs its code.
+    Whoever names it with --trunk-class trusts it."""
     json: Flag = False
     """Print the result as JSON on stdout; progress goes to stderr."""
 

@@ -30,7 +30,7 @@ _PRESETS = Path(__file__).parent / "presets"
 _ATARI = "Atari"
 
 
-NOT_SAVED = ("run_dir", "resume", "json", "step_limit_seconds")
+NOT_SAVED = ("run_dir", "resume", "json", "step_limit_seconds", "trust_code")
 """Options of a command, not of a run: a run can be moved."""
 _CHANGEABLE = ("keep_checkpoints",)
 """Options that a resumed run may change, since nothing that is computed depends on them."""

@@ -65,8 +65,9 @@ class OnPolicy(ABC, Generic[C]):
         self.distribution = distribution_for(action_space, squash=self.network_info.squash)
         self.encoder = Encoder(observation_space, normalize=config.normalize_obs)
         self.reward_normalizer = RewardNormalizer(config.num_envs, config.gamma) if config.normalize_reward else None
+        weights = initial_weights(self._make_network(), rng, config.log_std_init)
         self.engine = make_engine(self._problem())
-        self.engine.load_weights(initial_weights(self._make_network(), rng, config.log_std_init))
+        self.engine.load_weights(weights)
         self.actor = make_actor(observation_space, action_space, self.network_info, self._make_network)
         self.actor.load(self.engine.weights())
         self.stepper = Stepper(task.envs, observation_space)

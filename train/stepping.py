@@ -14,9 +14,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from paddleport.errors import TrainingError
-from paddleport.spaces import Array, Leaves, Space, leaves_of
-
-_ARTICLE = {"observation": "an", "reward": "a"}
+from paddleport.spaces import OBSERVATION, Array, Leaves, Space, leaves_of
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class Stepper:
         rewards = np.asarray(given, dtype=np.float32)
         valid, done = ~self._resetting, terminated | truncated
         self.obs = self._checked(leaves_of(self._space, obs))
-        check_finite("reward", rewards, self.step)
+        check_finite("a reward", rewards, self.step)
         final_obs = None
         if self._same_step:
             final_obs = self._final(infos, done) if done.any() else None
@@ -113,13 +111,19 @@ class Stepper:
         return self._checked(final)
 
     def _checked(self, obs: Leaves) -> Leaves:
-        for array in obs.values():
-            check_finite("observation", array, self.step)
+        for name, array in obs.items():
+            part = "" if name == OBSERVATION else f" (its part {name!r})"
+            check_finite(f"an observation{part}", array, self.step)
         return obs
 
 
 def check_finite(what: str, values: Array, near_step: int) -> None:
     """Refuse NaN and infinity in what environments gave, [N, …].
+
+    Args:
+        what: it is, for the message.
+        values: of any type.
+        near_step: transitions taken so far.
 
     Raises:
         TrainingError: the message names the environment.
@@ -129,9 +133,8 @@ def check_finite(what: str, values: Array, near_step: int) -> None:
     finite = np.isfinite(values)
     if not finite.all():
         index = int(np.argwhere(~finite)[0][0])
-        given = f"{_ARTICLE[what]} {what}"
         raise TrainingError(
-            f"The environment gave {given} that is not finite, near step {near_step}, in environment {index}",
+            f"The environment gave {what} that is not finite, near step {near_step}, in environment {index}",
             got=values[index],
             todo="Mend the environment; --resume continues from the last checkpoint, if there is one",
         )

@@ -14,6 +14,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
+import paddle
+from gymnasium.vector import VectorEnv
 
 from paddleport.checkpoint import REPLAY_ROWS, Checkpoint, CheckpointState, Run
 from paddleport.errors import ArtifactError, UsageError
@@ -74,12 +76,15 @@ def train(config: TrainConfig[AlgorithmConfig]) -> Training:
     folder = Path(config.run.run_dir)
     device = choose_device(config.run)
     watchdog.limit = config.run.step_limit_seconds
-    check_environment(config.run.env)  # before the folder is touched
+    check_environment(config.run.env)
     described = describe_environment(config.run.env)
-    with _claimed(folder, resume=config.run.resume) as run_id:
-        trainer = Trainer(config, folder, run_id, device, described)
-        with contextlib.closing(trainer):
-            return trainer.run(trainer.resume_or_start())
+    paddle.seed(config.run.seed)  # for the first weights of a user's own trunk: everything else is drawn with NumPy
+    with contextlib.closing(make_vector(config.run.env, config.algorithm.num_envs, config.run.vector)) as envs:
+        trainer = Trainer(
+            config, folder, device, described, envs
+        )  # refuses what it cannot do, before there is a folder
+        with _claimed(folder, resume=config.run.resume) as run_id:
+            return trainer.run(trainer.resume_or_start(run_id))
 
 
 class Trainer:
@@ -88,44 +93,44 @@ class Trainer:
     Args:
         config: what to train, checked.
         folder: the run directory.
-        run_id: identity of the run.
         device: where and how updates run.
         described: the environment, its observation space and its action space.
+        envs: the environments to learn in.
+
+    Raises:
+        UsageError: the algorithm cannot do these spaces, or there is no such network.
     """
 
     def __init__(
         self,
         config: TrainConfig[AlgorithmConfig],
         folder: Path,
-        run_id: str,
         device: Device,
         described: tuple[EnvironmentInfo, Space, Space],
+        envs: VectorEnv,
     ) -> None:
-        self.config, self.folder, self.run_id, self.device = config, folder, run_id, device
+        self.config, self.folder, self.device = config, folder, device
         self.environment, self.observation_space, self.action_space = described
+        self.run_id = ""
         self.rng = np.random.default_rng(config.run.seed)
-        self.envs = make_vector(config.run.env, config.algorithm.num_envs, config.run.vector)
-        self.algorithm = ALGORITHMS[config.run.algo](
-            config.algorithm,
-            Task(self.envs, self.observation_space, self.action_space, self.environment.preprocessing),
-            partial(make_engine, device),
-            self.rng,
-        )
+        task = Task(envs, self.observation_space, self.action_space, self.environment.preprocessing)
+        self.algorithm = ALGORITHMS[config.run.algo](config.algorithm, task, partial(make_engine, device), self.rng)
         self.every = config.run.checkpoint_every or max(1, config.run.total_steps // 10)
         self.evaluation: ReturnStatistics | None = None
         self.best: float | None = None
         self._replay_files: dict[str, FileInfo] = {}
-        if not (folder / configuration.CONFIG).exists():
-            with writing_to(folder):
-                configuration.save(config, run_id, folder / configuration.CONFIG)
 
-    def close(self) -> None:
-        """Close the environments."""
-        self.envs.close()
+    def resume_or_start(self, run_id: str) -> int | None:
+        """Restore the newest whole checkpoint; returns its step, or None at the very start.
 
-    def resume_or_start(self) -> int | None:
-        """Restore the newest whole checkpoint; returns its step, or None at the very start."""
+        Args:
+            run_id: identity of the run.
+        """
+        self.run_id = run_id
+        path = self.folder / configuration.CONFIG
         with writing_to(self.folder):
+            if not path.exists():
+                configuration.save(self.config, run_id, path)
             checkpoint = newest_whole(Run(self.folder)) if self.config.run.resume else None
         if checkpoint is not None:
             self._restore(checkpoint)

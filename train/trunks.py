@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 from typing import Any
 
 import paddle
@@ -107,10 +108,14 @@ class UserTrunk(nn.Layer):
             shapes[VECTOR] = (encoding.vector_size,)
         self.layer = _made(trunk_class(name), name, shapes)
         self.width = int(self.layer.width)
+        if paddle.in_dynamic_mode():  # as it is made first; what the compiled engine makes later is of the same class
+            _try_out(self.layer, name, shapes)
 
     def forward(self, features: dict[str, paddle.Tensor]) -> paddle.Tensor:
         """Features [batch, …] → [batch, width]."""
-        scaled = {name: scaled_image(features[name], layout) for name, layout in self._layouts.items()}
+        # Of the weights' own type: parity evaluates the policy in float64 too.
+        kind = next((parameter.dtype for parameter in self.layer.parameters()), paddle.float32)
+        scaled = {name: scaled_image(features[name], layout, kind) for name, layout in self._layouts.items()}
         if VECTOR in features:
             scaled[VECTOR] = features[VECTOR]
         hidden: paddle.Tensor = self.layer(scaled)
@@ -174,6 +179,34 @@ def _made(kind: Any, name: str, shapes: dict[str, tuple[int, ...]]) -> Any:  # n
             todo="Leave them out; LayerNorm and GroupNorm are fine",
         )
     return layer
+
+
+def _try_out(layer: Any, name: str, shapes: dict[str, tuple[int, ...]]) -> None:  # noqa: ANN401
+    """Let a user's layer see two observations, learning and acting.
+
+    Raises:
+        UsageError: it fails, gives another shape than it says, or answers otherwise when it acts.
+    """
+    batch = {key: paddle.linspace(0.1, 1, 2 * math.prod(shape)).reshape([2, *shape]) for key, shape in shapes.items()}
+    expected = f"[batch, {layer.width}], the same whether it learns or acts"
+    try:
+        with paddle.no_grad():
+            learning = layer(dict(batch))
+            layer.eval()
+            acting = layer(dict(batch))
+            layer.train()
+        got = " and ".join(str(list(each.shape)) for each in (learning, acting))
+        fits = learning.shape == acting.shape == [2, layer.width]
+        if fits and not bool(paddle.allclose(learning, acting)):
+            fits, got = False, "other numbers when it acts"
+    except Exception as error:  # the class is the user's, and may raise anything
+        raise _refused(name, expected, f"{type(error).__name__}: {error}") from error
+    if not fits:
+        raise _refused(name, expected, got)
+
+
+def _refused(name: str, expected: str, got: str) -> UsageError:
+    return UsageError(f"The forward of the trunk {name} gives something else", expected=expected, got=got)
 
 
 def _conv_size(size: int) -> int:

@@ -181,15 +181,6 @@ def test_box_actions_are_learnt_within_asymmetric_bounds(tmp_path):
     assert result.evaluation.mean > -0.15  # the middle of the bounds, where it starts, is worth -0.5
 
 
-def test_a_reward_of_one_under_a_time_limit_is_worth_one_over_one_minus_gamma(tmp_path):
-    options = ("--total-steps", "20000", "--gamma", "0.9", "--n-steps", "64", "--learning-rate", "3e-3")
-    train(parse(["--env", "Forever-v0", *options, "--run-dir", str(tmp_path / "run")]))
-    made = network_of(Run(tmp_path / "run").checkpoint("last"))
-    obs = np.arange(0, 100, 10, dtype=np.float32)[:, None]
-    values = run_network(made, {"obs": obs})["value"]
-    assert values == pytest.approx(np.full(10, 10.0), abs=1.0)
-
-
 def test_observations_far_from_zero_are_learnt_through_the_normaliser(tmp_path):
     options = ("--num-envs", "8", "--n-steps", "32", "--batch-size", "256", "--epochs", "10", "--gamma", "0.98")
     rates = ("--gae-lambda", "0.8", "--learning-rate", "1e-3", "--total-steps", "25000")

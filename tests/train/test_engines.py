@@ -6,7 +6,7 @@ import paddle
 import pytest
 from paddle.distributed import fleet
 
-from problems import ACTIONS, ADAM, LOSSES, RMSPROP, batches, problem, started
+from problems import ACTIONS, ADAM, CHOICES, LOSSES, OBSERVATIONS, RMSPROP, batches, problem, started
 from train.engines import compiled
 from train.engines.compiled import CompiledEngine
 from train.engines.direct import DirectProgram, PublicProgram
@@ -21,8 +21,27 @@ from train.engines.eager import EagerEngine
 )
 def test_the_engines_agree_over_twenty_updates(kind, loss, optimizer):
     posed = problem(ACTIONS[kind], optimizer, loss)
+    check_agreement(posed, 20)
+
+
+@pytest.mark.parametrize(
+    ("action", "options"),
+    [(CHOICES["multi-discrete"], {}), (CHOICES["multi-binary"], {}), (ACTIONS["box"], {"squash": True})],
+)
+def test_the_engines_agree_on_every_kind_of_action(action, options):
+    check_agreement(problem(action, **options), 5)
+
+
+@pytest.mark.parametrize(("shown", "loss"), [("picture", "a2c"), ("parts", "ppo"), ("parts", "dqn")])
+def test_the_engines_agree_on_pictures_and_parts(shown, loss):
+    options = {} if loss == "dqn" else {"shared_trunk": True, "hidden_sizes": (16,)}
+    check_agreement(problem(ACTIONS["discrete"], ADAM, loss, OBSERVATIONS[shown], **options), 2)
+
+
+def check_agreement(posed, updates):
+    """Both engines report the same and end with the same weights."""
     static, eager = started(CompiledEngine(posed), posed), started(EagerEngine(posed), posed)
-    for batch in batches(posed, 20):
+    for batch in batches(posed, updates):
         assert static.update(batch, 1e-3) == pytest.approx(eager.update(batch, 1e-3), rel=1e-5, abs=1e-6)
     expected = eager.weights()
     for name, value in static.weights().items():

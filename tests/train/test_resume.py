@@ -5,18 +5,17 @@ import random
 import resource
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
 from paddleport.checkpoint import OPTIMIZER, POLICY, REPLAY_ROWS, STATE, Run, step_name
 from paddleport.errors import ArtifactError
+from resuming import LAUNCH, final_bytes, kill_when_logged, steps_logged
 from train.command import parse
 from train.command import run as train
 
 TOTAL = 3000
-LAUNCH = [sys.executable, "-m", "paddleport"]
 TRAIN = [
     *LAUNCH,
     *("train", "--env", "CartPole-v1", "--seed", "5"),
@@ -39,31 +38,9 @@ def run_through(folder, engine, *more):
     return train(parse(command(folder, engine, *more)[len(LAUNCH) + 1 :]))
 
 
-def steps_logged(folder):
-    metrics = folder / "metrics.jsonl"
-    if not metrics.is_file():
-        return 0
-    lines = [line for line in metrics.read_bytes().splitlines() if line.endswith(b"}")]
-    return json.loads(lines[-1])["step"] if lines else 0
-
-
 def kill_at(folder, engine, step, number=signal.SIGKILL, *more):
     """Start or resume, and send a signal once the run has logged `step`; returns the finished process."""
-    process = subprocess.Popen(command(folder, engine, "--resume", *more), stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and steps_logged(folder) < step:
-        time.sleep(0.002)
-    time.sleep(random.uniform(0, 0.1))
-    process.send_signal(number)
-    process.stderr_text = process.communicate(timeout=120)[1]
-    return process
-
-
-def final_bytes(folder):
-    """The last checkpoint's files, and what it says of the replay's rows, their hashes among it."""
-    checkpoint = Run(folder).checkpoint("last")
-    checkpoint.check_replay()
-    files = {name: (checkpoint.path / name).read_bytes() for name in checkpoint.state.files}
-    return files | checkpoint.state.replay_files
+    return kill_when_logged(command(folder, engine, "--resume", *more), folder, step, number)
 
 
 def rows(folder):
