@@ -41,12 +41,16 @@ ACTIONS = {
     "multi-binary": MultiBinary(shape=(2, 3)),
     "box": Box(shape=(2, 2), dtype="float32", low=(-1.0, 0.5, None, 0.0), high=(3.0, 2.5, None, None)),
 }
+WITH_CAMERA = DictSpace(
+    spaces={"camera": Box(shape=(36, 36, 1), dtype="uint8", low=0.0, high=255.0), "speed": VECTOR},
+)
 CASES = [
     *((space, "discrete", {}) for name, space in OBSERVATIONS.items() if name != "nested"),
     *((VECTOR, action, {}) for action in ("multi-discrete", "multi-binary")),
     (VECTOR, "box", {"squash": True}),
     (CHW, "discrete", {"kind": "q_values", "dueling": True}),
     (OBSERVATIONS["nested"], "box", {"shared_trunk": True}),
+    (WITH_CAMERA, "discrete", {"trunk_class": "trunks_of_users:Looking"}),
 ]
 
 
