@@ -80,9 +80,8 @@ def train(config: TrainConfig[AlgorithmConfig]) -> Training:
     described = describe_environment(config.run.env)
     paddle.seed(config.run.seed)  # for the first weights of a user's own trunk: everything else is drawn with NumPy
     with contextlib.closing(make_vector(config.run.env, config.algorithm.num_envs, config.run.vector)) as envs:
-        trainer = Trainer(
-            config, folder, device, described, envs
-        )  # refuses what it cannot do, before there is a folder
+        # Before there is a folder: it refuses what it cannot do.
+        trainer = Trainer(config, folder, device, described, envs)
         with _claimed(folder, resume=config.run.resume) as run_id:
             return trainer.run(trainer.resume_or_start(run_id))
 

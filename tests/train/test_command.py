@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,9 @@ from train.evaluate_command import run as evaluate
 from train.network import network_of, run_network
 
 QUICK = ("--total-steps", "600", "--evaluation-episodes", "2", "--epochs", "2")
+
+FOLDER = Path(configuration.__file__).parent / "presets"
+PRESETS = {path.stem: yaml.safe_load(path.read_text()) for path in FOLDER.glob("*.yaml")}
 
 
 def paddleport(*arguments):
@@ -146,6 +150,15 @@ def test_defaults_come_from_the_environments_preset():
     assert parse(["--env", "CartPole-v1"]).algorithm.gae_lambda == 0.8
     assert parse(["--env", "Pendulum-v1"]).algorithm.gae_lambda == 0.95
     assert parse(["--env", "CartPole-v1", "--gae-lambda", "0.5"]).algorithm.gae_lambda == 0.5
+
+
+@pytest.mark.parametrize(("algo", "env"), [(algo, env) for env in PRESETS for algo in PRESETS[env]])
+def test_every_preset_holds_known_options_in_their_ranges(algo, env):
+    chosen = configuration.preset(algo, "ALE/Pong-v5" if env == "Atari" else env)
+    configuration.check(chosen)
+    for name, value in PRESETS[env][algo].items():
+        expected = tuple(value) if isinstance(value, list) else value
+        assert getattr(chosen.run, name, getattr(chosen.algorithm, name, None)) == expected, name
 
 
 def test_an_unknown_key_in_a_config_suggests_the_nearest():
