@@ -3,9 +3,11 @@
 ENV      ?= CartPole-v1
 ALGO     ?= ppo
 SEED     ?= 1
-STEPS    ?= 100000
-RUN      ?= runs/$(ALGO)-$(subst /,_,$(subst :,_,$(ENV)))-$(SEED)
-NAME     ?= $(shell echo $(ENV) | sed 's/-v[0-9]*$$//' | tr 'A-Z/:' 'a-z__')
+STEPS    ?=
+# The last part of the name: the class of path/to/file.py:Class, the game of ALE/Game-v5.
+LAST     := $(shell echo '$(ENV)' | sed 's/.*[:\/]//')
+RUN      ?= runs/$(ALGO)-$(LAST)-$(SEED)
+NAME     ?= $(shell echo '$(LAST)' | sed 's/-v[0-9]*$$//' | tr 'A-Z' 'a-z')
 MODELS   ?= models
 METHOD   ?= ptq
 EPISODES ?= 100
@@ -28,7 +30,7 @@ help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s%s\n", $$1, $$2}'
 	@echo
 	@echo "Variables, with what they are now:"
-	@echo "  ENV=$(ENV) ALGO=$(ALGO) SEED=$(SEED) STEPS=$(STEPS) RUN=$(RUN) NAME=$(NAME) MODELS=$(MODELS)"
+	@echo "  ENV=$(ENV) ALGO=$(ALGO) SEED=$(SEED) STEPS=$(or $(STEPS),as preset) RUN=$(RUN) NAME=$(NAME) MODELS=$(MODELS)"
 	@echo "  METHOD=$(METHOD) EPISODES=$(EPISODES) EVAL_SEED=$(EVAL_SEED) PRECISION=$(PRECISION) HOST=$(HOST) PORT=$(PORT)"
 	@echo "  ARGS= more options for the command, e.g.  make train STEPS=200000 ARGS='--learning-rate 3e-4'"
 
@@ -38,15 +40,17 @@ $(VENV)/.ready: pyproject.toml constraints.txt tools/check_machine.py
 	@test -n "$(PYTHON)" || { echo "make: this needs Python 3.11 or 3.12 and found none; name one with PYTHON=/path/to/python3.11"; exit 1; }
 	@$(PYTHON) tools/check_machine.py python
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  --config-settings editable_mode=compat -e '.[dev]'
 	@$(BIN)/python tools/check_machine.py libraries
 	@touch $@
 
 demo: setup ## train, quantize, export and serve CartPole in build/demo, and compare all four (about a minute)
 	$(RUN_PY) examples/demo.py
 
-train: setup ## train ALGO on ENV for STEPS steps into RUN
-	$(BIN)/paddleport train --algo $(ALGO) --env $(ENV) --seed $(SEED) --total-steps $(STEPS) --run-dir $(RUN) $(ARGS)
+train: setup ## train ALGO on ENV into RUN, for STEPS steps or what its preset says
+	$(BIN)/paddleport train --algo $(ALGO) --env $(ENV) --seed $(SEED) --run-dir $(RUN) \
+	  $(if $(STEPS),--total-steps $(STEPS)) $(ARGS)
 
 resume: setup ## continue the training in RUN exactly where its last checkpoint is
 	$(BIN)/paddleport train --run-dir $(RUN) --resume $(ARGS)

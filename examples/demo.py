@@ -77,7 +77,7 @@ def evaluate_over_http() -> ReturnStatistics:
     """Returns of the policy behind a real server on a free port."""
     with server() as url, Client(url) as client:
         console.print(f"[bold]$ playing {EPISODES} episodes through {url}[/bold]", highlight=False)
-        return play(lambda obs: client.act_batch(NAME, obs), ENVIRONMENT, EPISODES, EVALUATION_SEED).statistics
+        return play(lambda obs: client.act_batch(NAME, obs["obs"]), ENVIRONMENT, EPISODES, EVALUATION_SEED).statistics
 
 
 @contextmanager

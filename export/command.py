@@ -21,6 +21,7 @@ from paddleport.errors import ArtifactError, MissingExtraError, UsageError
 from paddleport.manifest import Parity, ReturnStatistics, check_name
 from paddleport.options import Flag
 from quantize.scales import Quantized, folder_of
+from train.configuration import check_environment_named
 from train.runtime import load_paddle
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ def run(chosen: Options) -> Result:
     began = time.monotonic()
     _check(chosen)
     checkpoint = Run(chosen.run_dir).checkpoint(chosen.checkpoint or None)
+    check_environment_named(Run(chosen.run_dir), checkpoint)
     if importlib.util.find_spec("paddle2onnx") is None:  # the child process needs it, and could not say so as well
         raise MissingExtraError("paddle2onnx", "export")
     scales = _quantized(chosen, checkpoint)

@@ -38,7 +38,7 @@ class NetworkInfo(msgspec.Struct, frozen=True, kw_only=True):
     """All that is needed to rebuild the policy network, weights aside."""
 
     hidden_sizes: tuple[int, ...]
-    activation: str
+    activation: Literal["tanh", "relu"]
     normalize_obs: bool
     kind: Literal["actor_critic", "q_values"] = "actor_critic"
     """What the heads are: a distribution's parameters and a value, or a value for each action."""

@@ -18,6 +18,7 @@ from paddleport.checkpoint import Run
 from paddleport.errors import UsageError
 from paddleport.manifest import ReturnStatistics
 from paddleport.options import Flag
+from train.configuration import check_environment_named
 from train.runtime import load_paddle
 
 _DESCRIPTION = """Decide int8 scales for a run's policy, and measure what they cost.
@@ -86,6 +87,7 @@ def run(chosen: Options) -> Result:
     began = time.monotonic()
     _check(chosen)
     checkpoint = Run(chosen.run_dir).checkpoint(chosen.checkpoint or None)
+    check_environment_named(Run(chosen.run_dir), checkpoint)
     load_paddle()
     from quantize import pipeline  # only now: Paddle reads its settings when it is first imported
 

@@ -350,3 +350,55 @@ def stacked_cue():
 
 
 gymnasium.register("Stacked-v0", entry_point=stacked_cue)
+
+
+class Odd(Counter):
+    """Does what environments do now and then: `what` says it, from the fifth step of an episode on."""
+
+    observation_space = spaces.Dict({"count": spaces.Box(0, np.inf, (1,), np.float32), "mode": spaces.Discrete(2)})
+
+    def __init__(self, what):
+        super().__init__(length=20)
+        self.what = what
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = super().step(action)
+        if self.count < 5:
+            return obs, reward, terminated, truncated, info
+        if self.what == "exits":
+            raise SystemExit(0)
+        if self.what == "infos":
+            info = {"x": 1 if self.count % 2 else "lost"}
+        if self.what == "mode":
+            obs = {**obs, "mode": -1}
+        return obs, reward, np.int64(terminated), truncated, info
+
+    def _obs(self):
+        return {"count": super()._obs(), "mode": np.int64(0)}
+
+
+class Reused(gymnasium.vector.VectorEnv):
+    """The cue of `Cue-one-hot-v0` in a vector form that writes every step into the same arrays, its ends integers."""
+
+    metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}  # noqa: RUF012 - Gymnasium's form
+
+    def __init__(self, num_envs=2, **_):
+        self.num_envs = num_envs
+        self.envs = gymnasium.vector.SyncVectorEnv([Cue] * num_envs, autoreset_mode="NextStep")
+        self.single_observation_space = self.envs.single_observation_space
+        self.single_action_space = self.envs.single_action_space
+        self.observation_space, self.action_space = self.envs.observation_space, self.envs.action_space
+        self.shown = np.zeros((num_envs, 2))
+
+    def reset(self, *, seed=None, options=None):
+        self.shown[:], info = self.envs.reset(seed=seed)
+        return self.shown, info
+
+    def step(self, actions):
+        self.shown[:], reward, terminated, truncated, info = self.envs.step(actions)
+        return self.shown, reward, terminated.astype(np.int64), truncated.astype(np.int64), info
+
+
+for what in ("exits", "infos", "mode"):
+    gymnasium.register(f"Odd-{what}-v0", entry_point=Odd, kwargs={"what": what})
+gymnasium.register("Reused-v0", entry_point=Cue, vector_entry_point=Reused)

@@ -78,8 +78,12 @@ def show(training: Training) -> None:
     if played and training.best_mean_return is not None and training.best_mean_return > played.mean:
         quality += f"; the best checkpoint, which the next commands take, had {training.best_mean_return:.1f}"
     state = "finished" if training.finished else "stopped"
-    console.print(f"{training.algorithm} on {training.environment}: {state} at step {training.step}, {quality}")
-    following = f"evaluate {training.run_dir}" if played else f"train --run-dir {training.run_dir} --resume"
+    console.print(
+        f"{training.algorithm} on {training.environment}: {state} at step {training.step}, {quality}", soft_wrap=True
+    )
+    trust = " --trust-code" if training.trunk_class else ""
+    resume = f"train --run-dir {training.run_dir} --resume{trust}"
+    following = f"evaluate {training.run_dir}{trust}" if training.finished else resume
     console.print(f"Next: paddleport {following}", soft_wrap=True)
 
 

@@ -22,14 +22,15 @@ class RunOptions:
     seed: int = 0
     """Seed of everything random. The same seed gives the same weights on the same machine."""
     total_steps: int = 100_000
-    """Environment steps to train for, those of all environments together."""
+    """Environment steps to train for, those of all environments together; rounded up to whole rollouts.
+    With --normalize-obs the first rollout only shows the normaliser what there is, and its steps count."""
     run_dir: str = ""
     """Folder for the run, new or empty; left out, runs/<algo>-<env>-<seed>."""
     checkpoint_every: int = 0
     """Steps between checkpoints, each with an evaluation; 0 is a tenth of the total."""
     keep_checkpoints: int = 5
-    """How many of the newest to keep, beside the best one and those that were quantized; 0 keeps all.
-    At least two are kept: a damaged last one falls back to the one before it.
+    """How many of the newest to keep, two or more, beside the best one and those that were quantized; 0 keeps all.
+    Two are the least, since a damaged last one falls back to the one before it.
     It can be changed with --resume."""
     evaluation_episodes: int = 10
     """Episodes that each checkpoint is evaluated on, to choose the best one."""
@@ -156,7 +157,7 @@ class DQNConfig:
     num_envs: int = 1
     """Environments that step side by side."""
     train_every: int = 4
-    """Environment steps between learning phases."""
+    """Environment steps between learning phases, rounded up to whole steps of all environments."""
     gradient_steps: int = -1
     """Updates in a learning phase; -1 is one for each environment step."""
     batch_size: int = 64

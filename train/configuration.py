@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 import msgspec
 import yaml
 
+from paddleport.checkpoint import Checkpoint, Run
 from paddleport.errors import ArtifactError, UsageError
 from paddleport.files import read_bytes, write_atomic
-from train.config import ALGORITHMS, AlgorithmConfig, OnPolicyConfig, PPOConfig, RunOptions, TrainConfig
+from train.config import ALGORITHMS, AlgorithmConfig, DQNConfig, OnPolicyConfig, PPOConfig, RunOptions, TrainConfig
 
 T = TypeVar("T")
 
@@ -110,6 +111,22 @@ def load(path: Path) -> tuple[TrainConfig[AlgorithmConfig], str]:
     return of_run(values, str(path)), run_id
 
 
+def check_environment_named(run: Run, checkpoint: Checkpoint) -> None:
+    """Refuse a checkpoint that would be played elsewhere than `config.yaml` says: whoever read that trusted it.
+
+    Raises:
+        ArtifactError: the two name different environments.
+    """
+    config, _ = load(run.path / CONFIG)
+    if config.run.env != checkpoint.state.environment.id:
+        raise ArtifactError(
+            f"{checkpoint.path} is not of the environment that {run.path / CONFIG} names",
+            expected=config.run.env,
+            got=checkpoint.state.environment.id,
+            todo="Use another checkpoint of the run",
+        )
+
+
 def of_run(values: Mapping[str, Any], source: str) -> TrainConfig[AlgorithmConfig]:
     """A run's configuration from what `to_mapping` gave; options that are newer than it have their defaults.
 
@@ -133,7 +150,12 @@ def check(config: TrainConfig[AlgorithmConfig]) -> None:
         ("seed", run.seed, 0 <= run.seed < 2**32, "0 … 2^32 - 1"),
         ("checkpoint_every", run.checkpoint_every, run.checkpoint_every >= 0, "0 or more"),
         ("step_limit_seconds", run.step_limit_seconds, run.step_limit_seconds >= 0, "0 or more"),
-        ("keep_checkpoints", run.keep_checkpoints, run.keep_checkpoints >= 0, "0 or more"),
+        (
+            "keep_checkpoints",
+            run.keep_checkpoints,
+            run.keep_checkpoints == 0 or run.keep_checkpoints >= 2,
+            "0, or 2 or more",
+        ),
     ]
     counts = {name: getattr(run, name) for name in ("total_steps", "evaluation_episodes", "threads")}
     counts |= {name: values[name] for name in _COUNTS if name in values}
@@ -145,6 +167,19 @@ def check(config: TrainConfig[AlgorithmConfig]) -> None:
     rules.append(("hidden_sizes", sizes, min(sizes, default=1) >= 1, "widths of at least 1 each"))
     if isinstance(config.algorithm, OnPolicyConfig):
         rules.append(("n_steps", values["n_steps"], values["n_steps"] >= 2, "at least 2"))
+    if isinstance(config.algorithm, DQNConfig):
+        chosen = config.algorithm
+        # Of what the ring holds, these rows wait for their returns, or end the episodes that a checkpoint cut.
+        least = chosen.batch_size + 2 * (chosen.n_steps + 1) * chosen.num_envs
+        rules += [
+            ("replay_capacity", chosen.replay_capacity, chosen.replay_capacity >= least, f"at least {least} here"),
+            (
+                "learning_starts",
+                chosen.learning_starts,
+                chosen.learning_starts < run.total_steps,
+                "under --total-steps",
+            ),
+        ]
     if isinstance(config.algorithm, PPOConfig):
         rows, size = values["num_envs"] * values["n_steps"], values["batch_size"]
         rules.append(("batch_size", size, 2 <= size <= rows, f"2 … num-envs × n-steps = {rows}"))

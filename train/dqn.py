@@ -9,6 +9,7 @@ import numpy as np
 from paddle import nn
 
 from paddleport.checkpoint import NetworkInfo
+from paddleport.errors import UsageError
 from paddleport.spaces import Array, Discrete, Leaves, Space, leaf_spaces
 from train.acting import make_actor
 from train.config import DQNConfig
@@ -77,15 +78,7 @@ class DQN:
         self.engine.load_weights(prefixed("online", online) | prefixed("target", online))
         self.actor = make_actor(observation_space, action_space, self.network_info, make_online)
         self.actor.load(online)
-        self.replay = Replay(
-            config.replay_capacity,
-            config.num_envs,
-            {name: (leaf.shape, leaf.dtype) for name, leaf in leaf_spaces(observation_space).items()},
-            config.n_steps,
-            config.gamma,
-            config.priority_exponent if config.prioritized else 0.0,
-            task.stacks(),
-        )
+        self.replay = _replay(config, task)
         self.stepper = Stepper(task.envs, observation_space)
         self.updates = 0
         self._target_step = 0
@@ -174,7 +167,7 @@ class DQN:
     def _round(self, epsilon: float, learning_rate: float, beta: float) -> list[Array]:
         """`train_every` steps in the environments, then updates; returns what each update reported."""
         config, before = self.config, self.step
-        for _ in range(max(1, config.train_every // config.num_envs)):
+        for _ in range(-(-config.train_every // config.num_envs)):
             self._act(epsilon)
         if self.step < config.learning_starts or len(self.replay) < config.batch_size:
             return []
@@ -227,9 +220,11 @@ class DQN:
 
     def _move_target(self) -> None:
         """Copy the network that learns, or move towards it, once in every `target_every` environment steps."""
-        due, tau = self.step // self.config.target_every, np.float32(self.config.target_tau)
-        if due > self._target_step:
+        due, before = self.step // self.config.target_every, self._target_step
+        if due > before:
             self._target_step = due
+            # Several moves in a row towards the same weights are one that goes further.
+            tau = np.float32(1 - (1 - self.config.target_tau) ** (due - before))
             weights = self.engine.weights()
             online, target = _without("online", weights), _without("target", weights)
             moved = (
@@ -254,6 +249,22 @@ class DQN:
             optimizer=Optimizer("adam", self.config.adam_epsilon),
             max_grad_norm=self.config.max_grad_norm,
         )
+
+
+def _replay(config: DQNConfig, task: Task) -> Replay:
+    """The replay memory; UsageError where the system has not so much memory to give."""
+    leaves = {name: (leaf.shape, leaf.dtype) for name, leaf in leaf_spaces(task.observation_space).items()}
+    exponent = config.priority_exponent if config.prioritized else 0.0
+    try:
+        return Replay(
+            config.replay_capacity, config.num_envs, leaves, config.n_steps, config.gamma, exponent, task.stacks()
+        )
+    except MemoryError as error:
+        raise UsageError(
+            f"A replay of {config.replay_capacity} transitions does not fit into this machine's memory",
+            got=error,
+            todo="Lower --replay-capacity",
+        ) from error
 
 
 def _choices(space: Space) -> tuple[int, int]:

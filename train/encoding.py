@@ -8,6 +8,7 @@ The same arithmetic stands here in NumPy, for acting and learning, and in `train
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,7 @@ from paddleport.spaces import Array, Box, Discrete, Leaf, Leaves, MultiBinary, M
 from train.normalizer import RunningNormalizer
 
 VECTOR = "vector"
+_FLOAT32_DIGITS = 2.0**-21
 SMALLEST_IMAGE = 36
 """NatureCNN's convolutions need this height and width; what is smaller goes into the vector, pixel by pixel."""
 
@@ -142,6 +144,7 @@ class Encoder:
         self.encoding = encoding_of(space)
         size = self.encoding.numbers_size
         self.shapes = self.encoding.shapes(space)
+        self._warned = False
         self.normalizer = RunningNormalizer(size) if normalize and size else None
 
     def features(self, obs: Leaves) -> dict[str, Array]:
@@ -157,6 +160,20 @@ class Encoder:
         """Let the normaliser see observations, each [batch, …]."""
         if self.normalizer:
             self.normalizer.update(np.concatenate([self.encoding.numbers_of(obs) for obs in observations]))
+            self._warn_of_offsets(self.normalizer)
+
+    def _warn_of_offsets(self, normalizer: RunningNormalizer) -> None:
+        """Say once where numbers lie so far from zero that float32, in which the policy reads them, loses them."""
+        deviation, mean = np.sqrt(normalizer.variance), normalizer.mean
+        lost = np.flatnonzero((deviation > 0) & (deviation < np.abs(mean) * _FLOAT32_DIGITS))
+        if len(lost) and not self._warned:
+            self._warned = True
+            where = f"element {lost[0]} of the observation's numbers lies around {mean[lost[0]]:.6g}"
+            spread = f"varies by {deviation[lost[0]]:.2g}"
+            print(
+                f"paddleport: {where} and {spread}, which float32 cannot tell: take the offset off in the environment",
+                file=sys.stderr,
+            )
 
     def policy_tensors(self) -> dict[str, Array]:
         """The normaliser as `PolicyNetwork` takes it."""

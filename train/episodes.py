@@ -12,12 +12,17 @@ import numpy as np
 from paddleport.manifest import ReturnStatistics
 from paddleport.spaces import Array, Leaves, Space, leaves_of
 from train.environments import describe_space, make_environment
+from train.stepping import check_finite
 
 MAX_EPISODE_STEPS = 100_000
 """An episode that is still going on then is cut: some environments never end one."""
 
 BatchPolicy: TypeAlias = Callable[[Leaves], Any]
 """Observations [batch, …] by the names of the graph's inputs → the environment's actions, one a row."""
+
+
+class Stopped(Exception):  # noqa: N818 - no error
+    """Playing was stopped before all episodes had ended."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ def play(
     keep: int = 0,
     parallel: int = 16,
     on_episode: Callable[[], None] = lambda: None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Episodes:
     """Play whole episodes; episode k starts from `reset(seed=seed + k)`.
 
@@ -69,6 +75,11 @@ def play(
         keep: how many visited observations to keep at most.
         parallel: how many are played side by side, for the sake of batched inference.
         on_episode: called at each episode's end, for a progress bar.
+        stop: asked at each step.
+
+    Raises:
+        Stopped: `stop` said so.
+        TrainingError: an environment failed, or gave a number that is not finite.
     """
     seats = [_seat(env_id) for _ in range(min(parallel, episodes))]
     visited = _Thinned(keep)
@@ -77,6 +88,8 @@ def play(
     try:
         playing = [seat for seat in seats if seat.start(next(waiting, None), seed)]
         while playing:
+            if stop():
+                raise Stopped
             observations = _stacked([seat.obs for seat in playing])
             visited.extend([seat.obs for seat in playing])
             for seat, action in zip(playing, policy(observations), strict=True):
@@ -117,6 +130,9 @@ class _Seat:
         plain = int(action) if np.ndim(action) == 0 else action
         obs, reward, terminated, truncated, _ = self.env.step(plain)
         self.obs = leaves_of(self.space, obs)
+        for name, array in self.obs.items():
+            check_finite(f"an observation ({name})", array[np.newaxis], self.length)
+        check_finite("a reward", np.array([reward]), self.length)
         self.total += float(reward)
         self.length += 1
         return bool(terminated or truncated or self.length >= MAX_EPISODE_STEPS)

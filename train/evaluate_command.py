@@ -19,6 +19,7 @@ from paddleport.manifest import MANIFEST, ReturnStatistics
 from paddleport.options import Flag
 from paddleport.progress import stage
 from paddleport.spaces import Space, describe, leaf_spaces
+from train.configuration import check_environment_named
 from train.environments import describe_environment
 from train.episodes import BatchPolicy, play
 
@@ -132,6 +133,7 @@ def _load(chosen: Options) -> tuple[BatchPolicy, str, str, Spaces]:
 
 def _load_run(path: Path, which: str | None, *, trust_code: bool) -> tuple[BatchPolicy, str, str, Spaces]:
     checkpoint = Run(path).checkpoint(which)
+    check_environment_named(Run(path), checkpoint)
     from train.runtime import load_paddle  # only for a run: a bundle plays without Paddle
 
     load_paddle()

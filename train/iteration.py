@@ -36,7 +36,7 @@ def finite_means(names: Sequence[str], updates: Sequence[Array], step: int) -> d
         raise TrainingError(
             f"The loss is not finite any more, at step {step}",
             got=means,
-            todo="Lower --learning-rate, or look at the environment's rewards; the last checkpoint is kept",
+            todo="Train again in another --run-dir with a lower --learning-rate, or look at the environment's rewards",
         )
     return means
 

@@ -11,7 +11,8 @@ import numpy as np
 import paddle
 
 from paddleport.checkpoint import NetworkInfo
-from paddleport.spaces import Array, Box, Leaves, Space
+from paddleport.errors import UsageError
+from paddleport.spaces import Array, Box, Leaves, Space, describe
 from train.acting import make_actor
 from train.collector import Collector, Rollout
 from train.config import OnPolicyConfig
@@ -241,13 +242,15 @@ class OnPolicy(ABC, Generic[C]):
 
 
 def _network_info(config: OnPolicyConfig, observation_space: Space, action_space: Space) -> NetworkInfo:
+    if config.squash and not isinstance(action_space, Box):
+        raise UsageError("--squash is for Box actions", expected="a Box action space", got=describe(action_space))
     has_images = bool(encoding_of(observation_space).images)
     return NetworkInfo(
         hidden_sizes=config.hidden_sizes,
         activation=config.activation,
         normalize_obs=config.normalize_obs,
         shared_trunk=has_images if config.trunk == "auto" else config.trunk == "shared",
-        squash=config.squash and isinstance(action_space, Box),
+        squash=config.squash,
         trunk_class=config.trunk_class,
     )
 

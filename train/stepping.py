@@ -60,7 +60,7 @@ class Stepper:
     def reset(self, seed: int) -> None:
         """Start a new episode in every environment; those that were going on count as cut."""
         obs, _ = self._envs.reset(seed=seed)
-        self.obs = self._checked(leaves_of(self._space, obs))
+        self.obs = self._taken(obs)
         self._resetting = np.zeros(self.count, dtype=bool)
         self._totals[:] = 0.0
         self._lengths[:] = 0
@@ -71,11 +71,12 @@ class Stepper:
         Raises:
             TrainingError: an environment gave an observation or reward that is not finite.
         """
-        obs, given, terminated, truncated, infos = self._envs.step(actions)
-        rewards = np.asarray(given, dtype=np.float32)
+        obs, given, *ends, infos = self._envs.step(actions)
+        terminated, truncated = (np.array(flags, dtype=bool) for flags in ends)  # some vector forms give integers
         valid, done = ~self._resetting, terminated | truncated
-        self.obs = self._checked(leaves_of(self._space, obs))
-        check_finite("a reward", rewards, self.step)
+        self.obs = self._taken(obs)
+        check_finite("a reward", np.asarray(given), self.step)
+        rewards = np.array(given, dtype=np.float32)
         final_obs = None
         if self._same_step:
             final_obs = self._final(infos, done) if done.any() else None
@@ -110,6 +111,10 @@ class Stepper:
                 final[name][index] = array
         return self._checked(final)
 
+    def _taken(self, obs: Any) -> Leaves:  # noqa: ANN401 - as the space
+        """Copies, since a vector form of the environment's own may write the next step into the same arrays."""
+        return self._checked({name: array.copy() for name, array in leaves_of(self._space, obs).items()})
+
     def _checked(self, obs: Leaves) -> Leaves:
         for name, array in obs.items():
             part = "" if name == OBSERVATION else f" (its part {name!r})"
@@ -130,11 +135,13 @@ def check_finite(what: str, values: Array, near_step: int) -> None:
     """
     if values.dtype.kind != "f":
         return
-    finite = np.isfinite(values)
+    with np.errstate(over="ignore"):  # of a float64 that float32, in which is learnt, has no room for
+        finite = np.isfinite(values.astype(np.float32, copy=False))
     if not finite.all():
         index = int(np.argwhere(~finite)[0][0])
         raise TrainingError(
             f"The environment gave {what} that is not finite, near step {near_step}, in environment {index}",
+            expected="finite numbers of float32",
             got=values[index],
             todo="Mend the environment; --resume continues from the last checkpoint, if there is one",
         )

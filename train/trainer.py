@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import signal
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any, TypeAlias
 
 import msgspec
@@ -18,10 +16,10 @@ import paddle
 from gymnasium.vector import VectorEnv
 
 from paddleport.checkpoint import REPLAY_ROWS, Checkpoint, CheckpointState, Run
-from paddleport.errors import ArtifactError, UsageError
+from paddleport.errors import ArtifactError, TrainingError, UsageError
 from paddleport.files import sweep
 from paddleport.manifest import EnvironmentInfo, FileInfo, ReturnStatistics
-from paddleport.spaces import Space
+from paddleport.spaces import Array, Space
 from train import configuration
 from train.a2c import A2C
 from train.checkpointing import now, versions, write_checkpoint
@@ -31,18 +29,18 @@ from train.disk import writing_to
 from train.dqn import DQN
 from train.environments import check_environment, describe_environment, make_vector
 from train.environments.watchdog import watchdog
-from train.episodes import play
+from train.episodes import Stopped, play
 from train.keeping import newest_whole, prune
 from train.on_policy import OnPolicy
 from train.ppo import PPO
 from train.replay_files import write_rows
 from train.reporting import Reporter
+from train.stopping import PATIENCE_SECONDS, StopRequest, signals
 from train.task import Task
 
 Algorithm: TypeAlias = OnPolicy[Any] | DQN
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {"ppo": PPO, "a2c": A2C, "dqn": DQN}
 _LOCK = ".lock"
-_PATIENCE_SECONDS = 10.0
 _EVALUATION_SEED = 2_000_000_000
 
 
@@ -62,6 +60,8 @@ class Training(msgspec.Struct, frozen=True):
     best_mean_return: float | None
     steps_per_second: float
     resumed_from: int | None
+    trunk_class: str
+    """The user's own trunk; empty where it is Paddleport's."""
 
 
 def train(config: TrainConfig[AlgorithmConfig]) -> Training:
@@ -141,24 +141,26 @@ class Trainer:
         options, algorithm = self.config.run, self.algorithm
         label = f"{options.algo} {options.env}"
         last = algorithm.step
-        with Reporter(self.folder, last, options.total_steps, label) as report, _signals() as stop:
+        with Reporter(self.folder, last, options.total_steps, label) as report, signals() as stop:
             report.say(self.device.reason)
             if algorithm.step >= options.total_steps:
                 report.say(f"This run finished at step {algorithm.step} already.")
             while algorithm.step < options.total_steps:
                 at_barrier = algorithm.step == last
-                if stop.asked and (at_barrier or self._seconds_to_barrier(last, report) > _PATIENCE_SECONDS):
+                if stop.asked and (at_barrier or self._seconds_to_barrier(last, report) > PATIENCE_SECONDS):
                     break
                 barrier = self._next_barrier(last)
                 metrics = algorithm.iterate(min(1.0, algorithm.step / options.total_steps))
                 report.iteration(algorithm.step, metrics)
                 if algorithm.step >= barrier:
-                    self._checkpoint(report)
+                    if not self._checkpoint(report, stop):
+                        break
                     last = algorithm.step
             finished = algorithm.step >= options.total_steps
             if not finished:
                 redo = algorithm.step - last
-                report.say(f"Stopped. --resume continues from step {last} and takes {redo} steps again.")
+                again = f" and takes {redo} steps again" if redo else ""
+                report.say(f"Stopped. --resume continues from step {last}{again}.")
             rate = report.rate(algorithm.step)
         return self._result(finished, rate, resumed)
 
@@ -169,11 +171,21 @@ class Trainer:
         rate = report.rate(self.algorithm.step)
         return (self._next_barrier(last) - self.algorithm.step) / rate if rate > 0 else float("inf")
 
-    def _checkpoint(self, report: Reporter) -> None:
-        """The barrier: evaluate, write, and reset every environment, also in a run that is never interrupted."""
+    def _checkpoint(self, report: Reporter, stop: StopRequest) -> bool:
+        """The barrier: evaluate, write, and reset every environment, also in a run that is never interrupted.
+
+        Returns whether there is a checkpoint: a signal to stop does not wait for long evaluations.
+
+        Raises:
+            TrainingError: an evaluation gave a number that is not finite, or the weights are none.
+        """
         options, algorithm = self.config.run, self.algorithm
+        _check_weights(algorithm.policy_tensors(), algorithm.step)
         seed = _EVALUATION_SEED + options.seed % 1_000_000
-        played = play(algorithm.act, options.env, options.evaluation_episodes, seed)
+        try:
+            played = play(algorithm.act, options.env, options.evaluation_episodes, seed, stop=stop.has_waited)
+        except Stopped:
+            return False
         self.evaluation = played.statistics
         self.best = self.evaluation.mean if self.best is None else max(self.best, self.evaluation.mean)
         # Reported first: what the checkpoint lets a resumed run skip has to be on record by then.
@@ -182,6 +194,7 @@ class Trainer:
         with writing_to(self.folder):
             self._write()
         self._reset_environments()
+        return True
 
     def _write(self) -> None:
         algorithm, replay = self.algorithm, self.algorithm.replay
@@ -235,6 +248,18 @@ class Trainer:
                 expected=f"{state.observation_space}, {state.action_space}",
                 got=f"{self.observation_space}, {self.action_space}",
             )
+        try:
+            self._restore_algorithm(checkpoint)
+        except (KeyError, ValueError, TypeError) as error:  # of an edited state, or of an older release
+            raise ArtifactError(
+                f"{checkpoint.path} does not hold what this training needs",
+                got=f"{type(error).__name__}: {error}",
+                todo="Train again in another --run-dir",
+            ) from error
+        self.evaluation, self.best = state.evaluation, state.best_mean_return
+
+    def _restore_algorithm(self, checkpoint: Checkpoint) -> None:
+        state = checkpoint.state
         self.algorithm.restore(
             checkpoint.policy_tensors(),
             checkpoint.optimizer_tensors(),
@@ -247,7 +272,6 @@ class Trainer:
             self.algorithm.replay.restore(checkpoint.replay_tensors(), checkpoint.replay_rows())
             self._replay_files = state.replay_files
         self.rng.bit_generator.state = state.rng
-        self.evaluation, self.best = state.evaluation, state.best_mean_return
 
     def _result(self, finished: bool, rate: float, resumed: int | None) -> Training:
         return Training(
@@ -263,31 +287,19 @@ class Trainer:
             best_mean_return=self.best,
             steps_per_second=round(rate, 1),
             resumed_from=resumed,
+            trunk_class=self.config.algorithm.trunk_class,
         )
 
 
-class StopRequest:
-    """Whether a signal has asked to stop: at once, unless the next barrier is near enough to go on to."""
-
-    asked = False
-
-
-@contextlib.contextmanager
-def _signals() -> Iterator[StopRequest]:
-    """SIGINT and SIGTERM ask to stop; a second SIGINT interrupts at once."""
-    request = StopRequest()
-
-    def handle(number: int, _: FrameType | None) -> None:
-        if request.asked and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        request.asked = True
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield request
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _check_weights(tensors: dict[str, Array], step: int) -> None:
+    """Refuse to keep weights that are no numbers: a checkpoint is there to go on from."""
+    wrong = sorted(name for name, array in tensors.items() if not np.isfinite(array).all())
+    if wrong:
+        raise TrainingError(
+            f"The weights are not finite any more, at step {step}",
+            got=", ".join(wrong[:3]),
+            todo="Train again in another --run-dir with a lower --learning-rate; the checkpoint before this is kept",
+        )
 
 
 @contextlib.contextmanager

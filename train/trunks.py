@@ -156,7 +156,9 @@ def trunk_class(name: str) -> type[nn.Layer]:
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        todo = f"Run the command from the folder that holds {module or 'the module'}.py"
+        todo = f"Run the command from the folder that holds {module.replace('.', '/') or 'the module'}.py"
+        if module.endswith(".py"):
+            todo = f"Write {module.removesuffix('.py').replace('/', '.')}:{attribute}, without .py"
         raise UsageError("Cannot import this trunk", expected=expected, got=f"{name!r} ({error})", todo=todo) from error
     if not (inspect.isclass(found) and issubclass(found, nn.Layer)):
         raise UsageError("This trunk is no layer", expected=expected, got=f"{name!r}, {type(found).__name__}")

@@ -25,11 +25,13 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any]):
     Args:
         env: the environment.
         env_id: what to call it in messages.
-        number: which one of several it is.
+        number: which one of several it is. One of several gives no info: nobody reads it in training, and Gymnasium
+            fails to put infos of different kinds together.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], env_id: str, number: int | None = None) -> None:
         super().__init__(env)
+        self._drops_info = number is not None
         self._label = label(env_id, number)
         self._space = env.observation_space
         watchdog.start()
@@ -43,13 +45,13 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise hung(self._label, "reset") from None
         except PaddleportError:
             raise  # it says what is wrong already
-        except Exception as error:  # the environment is the user's, and may raise anything
+        except (Exception, SystemExit) as error:  # the environment is the user's, and may raise anything
             raise failed(self._label, "reset", error) from error
         finally:
             watchdog.end()
         if not (isinstance(result, tuple) and len(result) == 2):
             raise self._misshapen(_RESET, result)
-        return self._in_space(self._space, result[0]), result[1]
+        return self._in_space(self._space, result[0]), {} if self._drops_info else result[1]
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:  # noqa: ANN401 - any environment's
         """Step; TrainingError where the environment fails or hangs."""
@@ -60,16 +62,17 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise hung(self._label, "step") from None
         except PaddleportError:
             raise
-        except Exception as error:  # as above
+        except (Exception, SystemExit) as error:  # as above
             raise failed(self._label, "step", error) from error
         finally:
             watchdog.end()
         try:
             obs, reward, terminated, truncated, info = result
-            reward = float(reward)
+            reward, terminated, truncated = float(reward), bool(terminated), bool(truncated)
         except (TypeError, ValueError):
             raise self._misshapen(_STEP, result) from None
-        return self._in_space(self._space, obs), reward, terminated, truncated, info
+        shown = self._in_space(self._space, obs)
+        return shown, reward, terminated, truncated, {} if self._drops_info else info
 
     def close(self) -> None:
         """Close; what goes wrong then no longer matters."""
@@ -83,14 +86,14 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _in_space(self, space: gymnasium.Space[Any], obs: Any) -> Any:  # noqa: ANN401 - as the space
         if isinstance(space, gym_spaces.Dict | gym_spaces.Tuple):
             return self._parts(space, obs)
-        if not isinstance(space, gym_spaces.Box | gym_spaces.MultiDiscrete | gym_spaces.MultiBinary):
-            return obs
         try:
             array = np.asarray(obs, dtype=space.dtype)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise self._strange(space, type(obs).__name__) from error
         if array.shape != space.shape:
             raise self._strange(space, f"shape {list(array.shape)}")
+        if not isinstance(space, gym_spaces.Box) and not _is_choice_of(space, array):
+            raise self._strange(space, f"{array.tolist()}")
         return array
 
     def _parts(self, space: gym_spaces.Dict | gym_spaces.Tuple, obs: Any) -> Any:  # noqa: ANN401
@@ -168,7 +171,7 @@ class GuardedVector(VectorWrapper[Any, Any, Any, Any, Any]):
                 f"A worker process of the environment {label(self._id)} ended in {where}",
                 todo="Its own output may say why; the system ends processes that take too much memory",
             ) from error
-        except Exception as error:  # the environment may raise anything
+        except (Exception, SystemExit) as error:  # the environment may raise anything
             raise failed(label(self._id), where, error) from error
         finally:
             watchdog.end()
@@ -179,12 +182,21 @@ class GuardedVector(VectorWrapper[Any, Any, Any, Any, Any]):
         return np.asarray(obs, dtype=space.dtype) if single else obs
 
 
+def _is_choice_of(space: Any, array: Any) -> bool:  # noqa: ANN401 - Discrete, MultiDiscrete or MultiBinary
+    """Whether whole numbers lie in their space: what is one-hot later would be another choice, or none."""
+    if isinstance(space, gym_spaces.Discrete):
+        return bool(space.start <= array < space.start + space.n)
+    if isinstance(space, gym_spaces.MultiDiscrete):
+        return bool(((space.start <= array) & (array < space.start + space.nvec)).all())
+    return bool(((array == 0) | (array == 1)).all()) if isinstance(space, gym_spaces.MultiBinary) else True
+
+
 def label(env_id: str, number: int | None = None) -> str:
     """What to call an environment in messages."""
     return repr(env_id) if number is None else f"{env_id!r} (number {number})"
 
 
-def failed(name: str, where: str, error: Exception) -> TrainingError:
+def failed(name: str, where: str, error: BaseException) -> TrainingError:
     """What to raise where an environment raised."""
     return TrainingError(f"The environment {name} failed in {where}", got=what_was_raised(error))
 
@@ -200,5 +212,8 @@ def hung(name: str, where: str) -> TrainingError:
 
 def what_was_raised(error: BaseException) -> str:
     """An exception in one line, with the place in the code that raised it."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {' '.join(str(error).split())} ({place.filename}:{place.lineno})"
+    places = [place for place in traceback.extract_tb(error.__traceback__) if not place.filename.startswith("<frozen")]
+    said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    if isinstance(error, SyntaxError) or not places:
+        return said  # which names the file and the line itself
+    return f"{said} ({places[-1].filename}:{places[-1].lineno})"

@@ -36,7 +36,11 @@ def make_environment(env_id: str, number: int | None = None) -> Guarded:
             made = _make(env_id)
     except PaddleportError:
         raise
-    except (gymnasium.error.Error, ModuleNotFoundError) as error:
+    except gymnasium.error.Error as error:
+        raise _unknown(env_id, error) from error
+    except ModuleNotFoundError as error:
+        if is_file_name(env_id) or not _is_missing(env_id, error):  # something that the user's own code imports
+            raise UsageError(f"The environment {env_id!r} cannot be made", got=what_was_raised(error)) from error
         raise _unknown(env_id, error) from error
     except (Exception, SystemExit) as error:  # the module or the environment is the user's, and may raise anything
         raise UsageError(f"The environment {env_id!r} cannot be made", got=what_was_raised(error)) from error
@@ -81,6 +85,12 @@ def _unknown(env_id: str, error: Exception) -> UsageError:
     )
 
 
+def _is_missing(env_id: str, error: ModuleNotFoundError) -> bool:
+    """Whether what is missing is the module that the id names, or a package that it lies in."""
+    module = env_id.rpartition(":")[0]
+    return not error.name or module == error.name or module.startswith(f"{error.name}.")
+
+
 def _hint(env_id: str) -> str | None:
     if env_id in gymnasium.registry:
         return None  # it is known, and lacks something that the reason names
@@ -88,6 +98,7 @@ def _hint(env_id: str) -> str | None:
     if module in _OURS:
         return f"{module} is the name of one of Paddleport's own packages: give your module another one"
     if module:
-        return f"Run the command from the folder that holds {module}.py, and see that it registers {name}"
+        where = f"{module.replace('.', '/')}.py"
+        return f"Run the command from the folder that holds {where}, and see that it registers {name}"
     near = difflib.get_close_matches(env_id, list(gymnasium.registry), n=3, cutoff=0.5)
     return f"Did you mean {' or '.join(near)}?" if near else None
