@@ -160,6 +160,7 @@ class Trainer:
                 redo = algorithm.step - last
                 report.say(f"Stopped. --resume continues from step {last} and takes {redo} steps again.")
             rate = report.rate(algorithm.step)
+            report.learning_curve(f"{options.algo} on {options.env}, seed {options.seed}")
         return self._result(finished, rate, resumed)
 
     def _next_barrier(self, last: int) -> int:
