@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import gymnasium
 import numpy as np
 
 from paddleport.manifest import ReturnStatistics
 from paddleport.spaces import Array, Leaves, Space, leaves_of
 from train.environments import describe_space, make_environment
+from train.environments.guarded import Guarded
 
 MAX_EPISODE_STEPS = 100_000
 """An episode that is still going on then is cut: some environments never end one."""
@@ -55,6 +55,7 @@ def play(
     keep: int = 0,
     parallel: int = 16,
     on_episode: Callable[[], None] = lambda: None,
+    watch: Callable[[Guarded], None] | None = None,
 ) -> Episodes:
     """Play whole episodes; episode k starts from `reset(seed=seed + k)`.
 
@@ -69,8 +70,10 @@ def play(
         keep: how many visited observations to keep at most.
         parallel: how many are played side by side, for the sake of batched inference.
         on_episode: called at each episode's end, for a progress bar.
+        watch: called with the first episode's environment, which is made to be drawn as "rgb_array", at the episode's
+            start and after each of its steps.
     """
-    seats = [_seat(env_id) for _ in range(min(parallel, episodes))]
+    seats = [_seat(env_id, watch if number == 0 else None) for number in range(min(parallel, episodes))]
     visited = _Thinned(keep)
     returns, lengths = np.zeros(episodes), np.zeros(episodes, dtype=np.int64)
     waiting = iter(range(episodes))
@@ -95,8 +98,9 @@ def play(
 class _Seat:
     """One environment and the episode that it plays."""
 
-    env: gymnasium.Env[Any, Any]
+    env: Guarded
     space: Space
+    watch: Callable[[Guarded], None] | None = None
     obs: Leaves = field(default_factory=dict)
     episode: int = 0
     total: float = 0.0
@@ -110,6 +114,7 @@ class _Seat:
             self.episode, self.total, self.length = episode, 0.0, 0
             obs, _ = self.env.reset(seed=seed + episode)
             self.obs = leaves_of(self.space, obs)
+            self._show()
         return not self.empty
 
     def step(self, action: Any) -> bool:  # noqa: ANN401 - the environment's own action
@@ -119,7 +124,12 @@ class _Seat:
         self.obs = leaves_of(self.space, obs)
         self.total += float(reward)
         self.length += 1
+        self._show()
         return bool(terminated or truncated or self.length >= MAX_EPISODE_STEPS)
+
+    def _show(self) -> None:
+        if self.watch and self.episode == 0:
+            self.watch(self.env)
 
 
 @dataclass
@@ -147,9 +157,9 @@ class _Thinned:
         return _stacked(self.rows) if self.rows else {}
 
 
-def _seat(env_id: str) -> _Seat:
-    env = make_environment(env_id)
-    return _Seat(env, describe_space(env.observation_space))
+def _seat(env_id: str, watch: Callable[[Guarded], None] | None) -> _Seat:
+    env = make_environment(env_id, render_mode="rgb_array" if watch else None)
+    return _Seat(env, describe_space(env.observation_space), watch)
 
 
 def _stacked(rows: Sequence[Leaves]) -> Leaves:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -52,11 +53,12 @@ def comparison(panels: Mapping[str, Sequence[tuple[str, Band]]]) -> bytes:
     """
     width, height = _INCHES
     figure = _figure(width, height * len(panels))
-    for axes, (environment, groups) in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels.items(), strict=True):
+    every = figure.subplots(len(panels), squeeze=False)[:, 0]
+    for axes, (environment, groups) in zip(every, panels.items(), strict=True):
         for number, (label, band) in enumerate(groups):
             color = f"C{number % 10}"
             axes.fill_between(band.steps, band.low, band.high, color=color, alpha=0.2, linewidth=0)
-            axes.plot(band.steps, band.mean, "o-", color=color, markersize=3, label=label)
+            axes.plot(band.steps, band.mean, "o-", color=color, markersize=3, label=textwrap.fill(label, 70))
         _finish(axes, environment)
     return _png(figure)
 
@@ -76,7 +78,7 @@ def _finish(axes: Axes, title: str) -> None:
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    legend: Any = axes.legend(loc="best", frameon=False, fontsize=9)
+    legend: Any = axes.legend(loc="best", framealpha=0.7, edgecolor="none", fontsize=9)
     for text in legend.get_texts():
         text.set_parse_math(False)  # a name with dollar signs is no formula
 
