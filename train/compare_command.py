@@ -101,7 +101,10 @@ def run(chosen: Options) -> Comparison:
     if not chosen.runs:
         raise UsageError("There is nothing to compare", expected="one or more run directories")
     check_output(Path(chosen.out), ".png", "--out")
-    members = [_member(path) for path in {Path(path).resolve(): Path(path) for path in chosen.runs}.values()]
+    named: dict[Path, Path] = {}
+    for path in map(Path, chosen.runs):
+        named.setdefault(path.resolve(), path)  # a run that is named twice counts once
+    members = [_member(path) for path in named.values()]
     by_kind: dict[str, list[_Member]] = {}
     for member in members:
         by_kind.setdefault(member.kind, []).append(member)

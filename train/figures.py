@@ -22,7 +22,7 @@ _STEPS = "environment steps"
 def learning_curve(curve: Curve, title: str) -> bytes:
     """One training as a PNG: training returns with their moving mean, and evaluations with their deviation.
 
-    The moving mean is over a twentieth of the iterations.
+    The moving mean is over a twentieth of the iterations; where there are few, there is none.
 
     Raises:
         ModuleNotFoundError: Matplotlib is not installed.
@@ -30,14 +30,18 @@ def learning_curve(curve: Curve, title: str) -> bytes:
     figure = _figure(*_INCHES)
     axes: Axes = figure.subplots()
     window = max(1, len(curve.steps) // 20)
-    if len(curve.steps):
+    if window > 1:
         axes.plot(curve.steps, curve.returns, color="C0", alpha=0.3, linewidth=0.8, label="training")
         means = moving_mean(curve.returns, window)
         axes.plot(curve.steps, means, color="C0", label=f"training, mean of {window} iterations")
+    elif len(curve.steps):
+        axes.plot(curve.steps, curve.returns, ".-", color="C0", label="training")
     if len(curve.means):
         low, high = curve.means - curve.stds, curve.means + curve.stds
         axes.fill_between(curve.evaluated_at, low, high, color="C1", alpha=0.2, linewidth=0)
-        axes.plot(curve.evaluated_at, curve.means, "o-", color="C1", markersize=4, label="evaluation ± std of episodes")
+        marks: dict[str, Any] = {"fmt": "o-", "color": "C1", "markersize": 4, "elinewidth": 1}
+        label = "evaluation ± std of its episodes"
+        axes.errorbar(curve.evaluated_at, curve.means, curve.stds, label=label, **marks)
     _finish(axes, title)
     return _png(figure)
 

@@ -108,11 +108,9 @@ def check_recordable(env_id: str, seed: int) -> None:
 
 def is_picture(value: object) -> bool:
     """Whether a value is pixels that can be recorded: uint8 [height, width, 3], neither side empty."""
-    return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim == 3 and _has_colors(value.shape)
-
-
-def _has_colors(shape: tuple[int, ...]) -> bool:
-    return min(shape) > 0 and shape[2] == 3
+    if not isinstance(value, np.ndarray) or value.dtype != np.uint8 or value.ndim != 3:
+        return False
+    return value.shape[2] == 3 and value.size > 0
 
 
 def _kind(value: object) -> str:

@@ -137,7 +137,8 @@ def made_to_render(make: Callable[..., Any], render_mode: str | None) -> Any:  #
     made = make()
     if render_mode is None or render_mode not in (getattr(made, "metadata", None) or {}).get("render_modes", ()):
         return made
-    made.close()
+    if close := getattr(made, "close", None):
+        close()
     return make(render_mode=render_mode)
 
 
