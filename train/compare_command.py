@@ -189,7 +189,7 @@ def _group(label: str, members: Sequence[_Member]) -> Group:
 def _legend(group: Group) -> str:
     if len(group.runs) == 1:
         return f"{group.label} (seed {group.seeds[0]})"
-    return f"{group.label} (mean of {len(group.runs)} runs, worst to best)"
+    return f"{group.label} (mean of {len(group.runs)} runs, band from the worst to the best)"
 
 
 def _band(members: Sequence[_Member]) -> Band:

@@ -42,7 +42,7 @@ def learning_curve(curve: Curve, title: str) -> bytes:
         marks: dict[str, Any] = {"fmt": "o-", "color": "C1", "markersize": 4, "elinewidth": 1}
         label = "evaluation ± std of its episodes"
         axes.errorbar(curve.evaluated_at, curve.means, curve.stds, label=label, **marks)
-    _finish(axes, title)
+    _finish(axes, title, legend_columns=3)
     return _png(figure)
 
 
@@ -63,7 +63,7 @@ def comparison(panels: Mapping[str, Sequence[tuple[str, Band]]]) -> bytes:
             color = f"C{number % 10}"
             axes.fill_between(band.steps, band.low, band.high, color=color, alpha=0.2, linewidth=0)
             axes.plot(band.steps, band.mean, "o-", color=color, markersize=3, label=textwrap.fill(label, 70))
-        _finish(axes, environment)
+        _finish(axes, environment, legend_columns=1)
     return _png(figure)
 
 
@@ -73,7 +73,8 @@ def _figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
 
 
-def _finish(axes: Axes, title: str) -> None:
+def _finish(axes: Axes, title: str, legend_columns: int) -> None:
+    """Title, axes, and a legend below them, where it hides no curve."""
     from matplotlib.ticker import EngFormatter
 
     axes.set_title(title, loc="left", fontsize=11, wrap=True, parse_math=False)
@@ -82,7 +83,9 @@ def _finish(axes: Axes, title: str) -> None:
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    legend: Any = axes.legend(loc="best", framealpha=0.7, edgecolor="none", fontsize=9)
+    legend: Any = axes.legend(
+        loc="upper left", bbox_to_anchor=(0, -0.13), ncols=legend_columns, frameon=False, fontsize=9
+    )
     for text in legend.get_texts():
         text.set_parse_math(False)  # a name with dollar signs is no formula
 
