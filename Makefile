@@ -15,6 +15,8 @@ EVAL_SEED ?= 7
 PRECISION ?= float32
 HOST     ?= 127.0.0.1
 PORT     ?= 8000
+RUNS     ?= runs
+BOARD_PORT ?= 8040
 ARGS     ?=
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
@@ -24,7 +26,7 @@ BIN    := $(VENV)/bin
 RUN_PY := $(BIN)/python -P
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train resume evaluate quantize export serve test test-slow gpu-check lint format clean
+.PHONY: help setup demo train resume board evaluate quantize export serve test test-slow gpu-check lint format clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s%s\n", $$1, $$2}'
@@ -32,6 +34,7 @@ help: ## print this list
 	@echo "Variables, with what they are now:"
 	@echo "  ENV=$(ENV) ALGO=$(ALGO) SEED=$(SEED) STEPS=$(or $(STEPS),as preset) RUN=$(RUN) NAME=$(NAME) MODELS=$(MODELS)"
 	@echo "  METHOD=$(METHOD) EPISODES=$(EPISODES) EVAL_SEED=$(EVAL_SEED) PRECISION=$(PRECISION) HOST=$(HOST) PORT=$(PORT)"
+	@echo "  RUNS=$(RUNS) BOARD_PORT=$(BOARD_PORT)"
 	@echo "  ARGS= more options for the command, e.g.  make train STEPS=200000 ARGS='--learning-rate 3e-4'"
 
 setup: $(VENV)/.ready ## make .venv with everything a developer needs (quick when it is there)
@@ -54,6 +57,11 @@ train: setup ## train ALGO on ENV into RUN, for STEPS steps or what its preset s
 
 resume: setup ## continue the training in RUN exactly where its last checkpoint is
 	$(BIN)/paddleport train --run-dir $(RUN) --resume $(ARGS)
+
+board: setup ## show the curves of all trainings in RUNS in a browser, at 127.0.0.1:BOARD_PORT, as they grow
+	@test -d $(RUNS) || { echo "make: there is no folder $(RUNS) yet; train first, or name one with RUNS=…"; exit 1; }
+	@echo "VisualDL comes up at http://127.0.0.1:$(BOARD_PORT)/ (Ctrl-C ends it)"
+	$(BIN)/visualdl --logdir $(RUNS) --host 127.0.0.1 --port $(BOARD_PORT) --disable-telemetry
 
 evaluate: setup ## play EPISODES whole episodes with the policy in RUN
 	$(BIN)/paddleport evaluate $(RUN) --episodes $(EPISODES) --seed $(EVAL_SEED) $(ARGS)

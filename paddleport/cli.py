@@ -39,6 +39,7 @@ class Command:
 COMMANDS = {
     "train": Command("train.command", "train a policy; writes a run directory", "train"),
     "evaluate": Command("train.evaluate_command", "play whole episodes with a run's or a bundle's policy", "train"),
+    "compare": Command("train.compare_command", "plot and tabulate several runs, with bands over seeds", "train"),
     "quantize": Command("quantize.command", "decide int8 scales for a run's policy", "quantize"),
     "export": Command("export.command", "publish a run's policy as a bundle", "export"),
     "serve": Command("serve.command", "serve a folder of bundles over HTTP", "serve"),

@@ -40,11 +40,18 @@ def _lines(label: str, total: int) -> Iterator[Callable[[], None]]:
 
 @contextlib.contextmanager
 def _bar(label: str, total: int) -> Iterator[Callable[[], None]]:
+    """On one line: the bar takes the width that the words leave, and a long label is cut."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.table import Column
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True, emoji=False, markup=False)) as progress:
+    columns = (
+        TextColumn("{task.description}", markup=False, table_column=Column(max_width=44, no_wrap=True)),
+        BarColumn(bar_width=None, table_column=Column(ratio=1)),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
+    )
+    with Progress(*columns, console=Console(stderr=True, emoji=False, markup=False), expand=True) as progress:
         task = progress.add_task(label, total=total)
         yield lambda: progress.advance(task)
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-import gymnasium
 import numpy as np
 
 from paddleport.manifest import ReturnStatistics
 from paddleport.spaces import Array, Leaves, Space, leaves_of
 from train.environments import describe_space, make_environment
+from train.environments.guarded import Guarded
 from train.stepping import check_finite
 
 MAX_EPISODE_STEPS = 100_000
@@ -61,6 +61,7 @@ def play(
     parallel: int = 16,
     on_episode: Callable[[], None] = lambda: None,
     stop: Callable[[], bool] = lambda: False,
+    watch: Callable[[Guarded], None] | None = None,
 ) -> Episodes:
     """Play whole episodes; episode k starts from `reset(seed=seed + k)`.
 
@@ -76,12 +77,14 @@ def play(
         parallel: how many are played side by side, for the sake of batched inference.
         on_episode: called at each episode's end, for a progress bar.
         stop: asked at each step.
+        watch: called with the first episode's environment, which is made to be drawn as "rgb_array", at the episode's
+            start and after each of its steps.
 
     Raises:
         Stopped: `stop` said so.
         TrainingError: an environment failed, or gave a number that is not finite.
     """
-    seats = [_seat(env_id) for _ in range(min(parallel, episodes))]
+    seats = [_seat(env_id, watch if number == 0 else None) for number in range(min(parallel, episodes))]
     visited = _Thinned(keep)
     returns, lengths = np.zeros(episodes), np.zeros(episodes, dtype=np.int64)
     waiting = iter(range(episodes))
@@ -108,8 +111,9 @@ def play(
 class _Seat:
     """One environment and the episode that it plays."""
 
-    env: gymnasium.Env[Any, Any]
+    env: Guarded
     space: Space
+    watch: Callable[[Guarded], None] | None = None
     obs: Leaves = field(default_factory=dict)
     episode: int = 0
     total: float = 0.0
@@ -123,6 +127,7 @@ class _Seat:
             self.episode, self.total, self.length = episode, 0.0, 0
             obs, _ = self.env.reset(seed=seed + episode)
             self.obs = leaves_of(self.space, obs)
+            self._show()
         return not self.empty
 
     def step(self, action: Any) -> bool:  # noqa: ANN401 - the environment's own action
@@ -135,7 +140,12 @@ class _Seat:
         check_finite("a reward", np.array([reward]), self.length)
         self.total += float(reward)
         self.length += 1
+        self._show()
         return bool(terminated or truncated or self.length >= MAX_EPISODE_STEPS)
+
+    def _show(self) -> None:
+        if self.watch and self.episode == 0:
+            self.watch(self.env)
 
 
 @dataclass
@@ -163,9 +173,9 @@ class _Thinned:
         return _stacked(self.rows) if self.rows else {}
 
 
-def _seat(env_id: str) -> _Seat:
-    env = make_environment(env_id)
-    return _Seat(env, describe_space(env.observation_space))
+def _seat(env_id: str, watch: Callable[[Guarded], None] | None) -> _Seat:
+    env = make_environment(env_id, render_mode="rgb_array" if watch else None)
+    return _Seat(env, describe_space(env.observation_space), watch)
 
 
 def _stacked(rows: Sequence[Leaves]) -> Leaves:

@@ -22,6 +22,8 @@ from paddleport.spaces import Space, describe, leaf_spaces
 from train.configuration import check_environment_named
 from train.environments import describe_environment
 from train.episodes import BatchPolicy, play
+from train.outputs import check_output
+from train.recording import MOST_STEPS, Camera, check_recordable
 
 Spaces: TypeAlias = tuple[Space, Space]
 _DESCRIPTION = """Play whole episodes with the deterministic policy of a run directory or of a bundle.
@@ -45,10 +47,25 @@ class Options:
     """Of a bundle: which of its policies plays; left out, float32."""
     env: str = ""
     """Another environment than the one the policy was trained in."""
+    record: str = ""
+    """Record the first episode as an animated GIF in this file, such as out.gif. The environment draws it: it has to
+    have the render mode rgb_array, or a render() that returns pixels. Atari shows the console's screen."""
+    record_steps: int = 500
+    """With --record, how many steps of the episode to record; it is played to its end all the same."""
     trust_code: Flag = False
     """Import the trunk that a run names, where it names one of its maker's own: that runs its code."""
     json: Flag = False
     """Print the result as JSON on stdout; progress goes to stderr."""
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """A GIF of an episode."""
+
+    path: str
+    steps: int
+    """Steps that it shows."""
+    episode_steps: int
+    """Steps that the episode had."""
 
 
 class Evaluation(msgspec.Struct, frozen=True):
@@ -63,6 +80,8 @@ class Evaluation(msgspec.Struct, frozen=True):
     environment: str
     policy: str
     """What played: the checkpoint's or bundle's folder, and the precision."""
+    recording: Recording | None = None
+    """Of the first episode, where it was asked for."""
 
 
 def parse(argv: Sequence[str]) -> Options:
@@ -77,26 +96,53 @@ def run(chosen: Options) -> Evaluation:
         ArtifactError: there is no run or bundle at the path, or it is damaged.
         UsageError: an option that does not go with it.
     """
-    if chosen.episodes < 1 or chosen.seed < 0:
-        option, value = ("episodes", chosen.episodes) if chosen.episodes < 1 else ("seed", chosen.seed)
-        raise UsageError(f"--{option} is out of range", expected="1 or more" if value < 1 else "0 or more", got=value)
+    _check_options(chosen)
     policy, environment, label, spaces = _load(chosen)
     if chosen.env:
         environment = chosen.env
         _check_spaces(environment, spaces)
+    camera = None
+    if chosen.record:
+        check_recordable(environment, chosen.seed)
+        camera = Camera(chosen.record_steps)
     with stage(f"{environment}, {label}", chosen.episodes) as advance:
-        played = play(policy, environment, chosen.episodes, chosen.seed, on_episode=advance)
+        played = play(policy, environment, chosen.episodes, chosen.seed, on_episode=advance, watch=camera)
     statistics: ReturnStatistics = played.statistics
-    return Evaluation(**msgspec.structs.asdict(statistics), environment=environment, policy=label)
+    recording = _write_recording(camera, Path(chosen.record)) if camera else None
+    return Evaluation(**msgspec.structs.asdict(statistics), environment=environment, policy=label, recording=recording)
 
 
 def show(evaluation: Evaluation) -> None:
     """Print the returns."""
-    Console(markup=False, emoji=False, highlight=False).print(
+    console = Console(markup=False, emoji=False, highlight=False)
+    console.print(
         f"{evaluation.policy} on {evaluation.environment}: {evaluation.mean:.1f} ± {evaluation.std:.1f} "
         f"(from {evaluation.min:.1f} to {evaluation.max:.1f}, {evaluation.episodes} episodes, seed {evaluation.seed})",
         soft_wrap=True,
     )
+    if recording := evaluation.recording:
+        part = f"the first {recording.steps} of" if recording.steps < recording.episode_steps else "all"
+        console.print(
+            f"{recording.path} shows {part} {recording.episode_steps} steps of the first episode", soft_wrap=True
+        )
+
+
+def _check_options(chosen: Options) -> None:
+    rules = [
+        ("episodes", chosen.episodes, chosen.episodes >= 1, "1 or more"),
+        ("seed", chosen.seed, chosen.seed >= 0, "0 or more"),
+        ("record-steps", chosen.record_steps, 1 <= chosen.record_steps <= MOST_STEPS, f"1 … {MOST_STEPS}"),
+    ]
+    for option, value, holds, expected in rules:
+        if not holds:
+            raise UsageError(f"--{option} is out of range", expected=expected, got=value)
+    if chosen.record:
+        check_output(Path(chosen.record), ".gif", "--record")
+
+
+def _write_recording(camera: Camera, path: Path) -> Recording:
+    camera.write(path)
+    return Recording(path=str(path), steps=camera.recorded, episode_steps=camera.steps)
 
 
 def _check_spaces(environment: str, spaces: Spaces) -> None:

@@ -1,25 +1,28 @@
-"""What a person and a program see of a training: a progress bar, `metrics.jsonl` and VisualDL scalars."""
+"""What a person and a program see of a training: a progress bar, metrics.jsonl, VisualDL scalars and a picture."""
 
 from __future__ import annotations
 
 import collections
 import contextlib
-import os
+import datetime
 import sys
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
 
 from paddleport.errors import TrainingError
 from paddleport.files import write_atomic
+from train.curves import curve_of
 from train.disk import writing_to
+from train.figures import learning_curve
+from train.metrics import METRICS, MetricsFile, read_metrics
 
-METRICS = "metrics.jsonl"
+LEARNING_CURVE = "learning_curve.png"
 _PLAIN_INTERVAL = 5.0
 _WINDOW = 20
 
@@ -34,30 +37,6 @@ class ScalarLog(Protocol):
     def close(self) -> None:
         """Flush and close."""
         ...
-
-
-class MetricsFile:
-    """`metrics.jsonl`: a line an iteration, cut back to the checkpoint when a run is resumed.
-
-    Args:
-        path: the file.
-        keep_until: lines of later steps are dropped.
-    """
-
-    def __init__(self, path: Path, keep_until: int) -> None:
-        write_atomic(path, b"".join(_lines_until(path, keep_until)))
-        self._file = path.open("ab", buffering=0)  # what a full disk refuses must not be tried again at the end
-
-    def write(self, row: dict[str, Any]) -> None:
-        """Append a row and hand it to the operating system, so that `tail -f` shows it."""
-        rest = memoryview(msgspec.json.encode(row) + b"\n")
-        while rest:
-            rest = rest[self._file.write(rest) :]
-
-    def close(self) -> None:
-        """Flush to disk and close."""
-        with self._file:
-            os.fsync(self._file.fileno())
 
 
 def open_scalar_log(folder: Path) -> ScalarLog | None:
@@ -85,7 +64,8 @@ class Reporter:
         with writing_to(run):
             self._metrics = MetricsFile(run / METRICS, keep_until=step)
             self._scalars = open_scalar_log(run / "logs")
-        self._console = Console(stderr=True, emoji=False, markup=False)
+        # In a notebook's own process too: lines, as in a pipe.
+        self._console = Console(stderr=True, emoji=False, markup=False, force_jupyter=False)
         self._live = _live_bar(self._console) if sys.stderr.isatty() else None
         self._task = self._live.add_task(label, total=total, completed=step, note="") if self._live else None
         self._recent: collections.deque[float] = collections.deque(maxlen=_WINDOW)
@@ -130,13 +110,27 @@ class Reporter:
         self._record("evaluation", row, {"step": step, "mean": mean, "std": std})
         self.say(f"{self._label}: checkpoint at {step} steps, evaluated at {mean:.1f} ± {std:.1f}")
 
+    def learning_curve(self, title: str) -> None:
+        """Draw `learning_curve.png` from what metrics.jsonl has; what goes wrong is said, and stops nothing."""
+        curve = curve_of(read_metrics(self._run))
+        if not len(curve.steps) + len(curve.means):
+            return
+        try:
+            write_atomic(self._run / LEARNING_CURVE, learning_curve(curve, title))
+        except ModuleNotFoundError as error:
+            self.say(f"There is no {LEARNING_CURVE}: the package {error.name} is not installed.")
+        except Exception as error:  # noqa: BLE001 - a picture that fails in any way must not fail what is trained
+            self.say(f"There is no {LEARNING_CURVE}: {error}.")
+
     def say(self, line: str) -> None:
         """Print a line to stderr, above the bar where there is one."""
         self._console.print(line, highlight=False, soft_wrap=True)
 
     def _note(self, step: int) -> str:
         recent = f"return {sum(self._recent) / len(self._recent):.1f}" if self._recent else "no episode yet"
-        return f"{recent}, {self.rate(step):.0f} steps/s"
+        rate = self.rate(step)
+        left = f"{_clock((self._total - step) / rate)} left" if rate > 0 else ""
+        return f"{recent}, {rate:.0f} steps/s, {left}".rstrip(", ")
 
     def _record(self, group: str, row: dict[str, Any], scalars: dict[str, Any]) -> None:
         """Write `row` to metrics.jsonl and `scalars`, under `group`, to VisualDL."""
@@ -148,28 +142,17 @@ class Reporter:
 
 
 def _live_bar(console: Console) -> Progress:
+    """A bar that takes the width that the words leave, on one line; a long label is cut."""
     return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.description}", markup=False, table_column=Column(max_width=20, no_wrap=True)),
+        BarColumn(bar_width=None, table_column=Column(ratio=1)),
+        TextColumn("{task.percentage:.0f}%", table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[note]}", markup=False, table_column=Column(no_wrap=True)),
         console=console,
+        expand=True,
     )
 
 
-def _lines_until(path: Path, step: int) -> list[bytes]:
-    """Whole lines of steps up to `step`; a line that a kill cut short is dropped."""
-    if not path.is_file():
-        return []
-    kept = []
-    for line in path.read_bytes().splitlines(keepends=True):
-        if not line.endswith(b"\n"):
-            continue
-        try:
-            row = msgspec.json.decode(line)
-        except msgspec.DecodeError:
-            continue
-        if isinstance(row, dict) and isinstance(row.get("step"), int) and row["step"] <= step:
-            kept.append(line)
-    return kept
+def _clock(seconds: float) -> str:
+    """Seconds as hours:minutes:seconds."""
+    return str(datetime.timedelta(seconds=max(0, round(seconds))))

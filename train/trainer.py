@@ -133,6 +133,8 @@ class Trainer:
             checkpoint = newest_whole(Run(self.folder)) if self.config.run.resume else None
         if checkpoint is not None:
             self._restore(checkpoint)
+            # Once more: a kill may have come between the last checkpoint and what it made superfluous.
+            prune(Run(self.folder), checkpoint.state.step, self.config.run.keep_checkpoints)
         self._reset_environments()
         return checkpoint.state.step if checkpoint else None
 
@@ -162,6 +164,7 @@ class Trainer:
                 again = f" and takes {redo} steps again" if redo else ""
                 report.say(f"Stopped. --resume continues from step {last}{again}.")
             rate = report.rate(algorithm.step)
+            report.learning_curve(f"{options.algo} on {options.env}, seed {options.seed}")
         return self._result(finished, rate, resumed)
 
     def _next_barrier(self, last: int) -> int:

@@ -101,6 +101,7 @@ def test_sigterm_far_from_a_barrier_says_how_many_steps_will_be_redone(tmp_path)
     assert stopped.returncode == 0
     assert "Stopped. --resume continues from step 0 and takes" in stopped.stderr_text
     assert Run(folder).steps() == []
+    assert (folder / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_sigterm_near_a_barrier_goes_on_to_it(tmp_path):

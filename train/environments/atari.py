@@ -24,6 +24,8 @@ PREPROCESSING = (
 )
 """What stands between the console and the policy, for `EnvironmentInfo`."""
 _FRAME_SKIP = 4
+_FRAMES_PER_SECOND = 60
+_SCREEN = {"grayscale": False, "img_height": 210, "img_width": 160, "stack_num": 1}
 _ENTRY_POINT = "ale_py.env:AtariEnv"
 _NAME = re.compile(r"ALE/.+-v5|\w+NoFrameskip-v[04]")
 _SEEDS = 2**31 - 2**16
@@ -70,7 +72,7 @@ class AtariVector(VectorEnv[Any, Any, Any]):
     Where `training` is set, the row after a lost life is no first row of an episode: the game has gone on.
 
     Args:
-        keywords: of the game.
+        keywords: of the game, and of ale-py's vector environment.
         num_envs: how many.
         training: whether rewards are clipped and lives end episodes.
     """
@@ -112,13 +114,20 @@ class AtariVector(VectorEnv[Any, Any, Any]):
 class AtariGame(gymnasium.Env[Any, Any]):
     """One game, unclipped and to its end: what a policy is evaluated in. It shows what the vector environment shows.
 
+    To be watched, the same game is played a second time beside it, with the same seed and the same actions: ale-py's
+    vector environment gives either what a policy sees or the screen.
+
     Args:
         keywords: of the game.
+        render_mode: "rgb_array" to be watched.
     """
 
-    def __init__(self, keywords: dict[str, Any]) -> None:
+    def __init__(self, keywords: dict[str, Any], render_mode: str | None = None) -> None:
         self._game = AtariVector(keywords, 1, training=False)
-        self.metadata = {"render_modes": []}
+        self._watched = AtariVector({**keywords, **_SCREEN}, 1, training=False) if render_mode else None
+        self._screen: Any = None
+        self.render_mode = render_mode
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": _FRAMES_PER_SECOND // _FRAME_SKIP}
         self.observation_space = self._game.single_observation_space
         self.action_space = self._game.single_action_space
         self.max_episode_steps = step_limit(keywords)
@@ -126,10 +135,22 @@ class AtariGame(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start a new game."""
         super().reset(seed=seed)
+        if self._watched and seed is None:
+            seed = int(self.np_random.integers(_SEEDS))  # the same one for both
         obs, _ = self._game.reset(seed=seed)
+        if self._watched:
+            screen, _ = self._watched.reset(seed=seed)
+            self._screen = screen[0, -1]
         return obs[0], {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:  # noqa: ANN401
         """Step."""
         obs, reward, terminated, truncated, _ = self._game.step([action])
+        if self._watched:
+            screen, *_ = self._watched.step([action])
+            self._screen = screen[0, -1]
         return obs[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
+
+    def render(self) -> Any:  # noqa: ANN401
+        """The screen after the last step, uint8 [210, 160, 3]; None where it is not watched."""
+        return self._screen

@@ -6,6 +6,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -46,7 +47,7 @@ class Adapted(gymnasium.Env[Any, Any]):
         self.max_episode_steps: int | None = limit
         """Where a time limit of gym's truncates, if one does."""
         resets = [inner.reset, getattr(inner, "unwrapped", inner).reset]
-        self._takes = {word: all(_takes(reset, word) for reset in resets) for word in ("seed", "options")}
+        self._takes = {word: all(takes(reset, word) for reset in resets) for word in ("seed", "options")}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset by whatever the environment's own `reset` takes."""
@@ -75,9 +76,12 @@ class Adapted(gymnasium.Env[Any, Any]):
         return obs, reward, bool(done) and not truncated, truncated, info
 
     def render(self) -> Any:  # noqa: ANN401
-        """Whatever the environment's own gives; None where it has none."""
+        """Whatever the environment's own gives, of the older `render(mode)` the pixels; None where it has none."""
         render = getattr(self.inner, "render", None)
-        return render() if render else None
+        if not render:
+            return None
+        older = takes(getattr(getattr(self.inner, "unwrapped", self.inner), "render", render), "mode")
+        return render(mode="rgb_array") if older else render()
 
     def close(self) -> None:
         """Close what can be closed."""
@@ -128,7 +132,17 @@ def gym_knows(env_id: str) -> bool:
     return env_id.rpartition(":")[2] in gym.envs.registry
 
 
-def make_by_gym(env_id: str) -> Adapted:
+def made_to_render(make: Callable[..., Any], render_mode: str | None) -> Any:  # noqa: ANN401 - gym's or Gymnasium's
+    """What `make()` gives, made anew with `render_mode` where its metadata says that it can be drawn so."""
+    made = make()
+    if render_mode is None or render_mode not in (getattr(made, "metadata", None) or {}).get("render_modes", ()):
+        return made
+    if close := getattr(made, "close", None):
+        close()
+    return make(render_mode=render_mode)
+
+
+def make_by_gym(env_id: str, render_mode: str | None = None) -> Adapted:
     """An environment that classic gym makes.
 
     Raises:
@@ -138,11 +152,11 @@ def make_by_gym(env_id: str) -> Adapted:
         raise MissingExtraError("gym", "train")
     import gym
 
-    return Adapted(gym.make(env_id, disable_env_checker=True), env_id)
+    return Adapted(made_to_render(partial(gym.make, env_id, disable_env_checker=True), render_mode), env_id)
 
 
-def _takes(function: Callable[..., Any], word: str) -> bool:
-    """Whether a function can be given the keyword."""
+def takes(function: Callable[..., Any], word: str) -> bool:
+    """Whether a function or a class can be given the keyword."""
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # written in C, without a signature

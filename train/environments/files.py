@@ -16,7 +16,7 @@ from typing import Any
 import gymnasium
 
 from paddleport.errors import UsageError
-from train.environments.classic import Adapted
+from train.environments.classic import Adapted, made_to_render, takes
 
 _NAME = re.compile(r"(?P<path>.+\.py):(?P<name>[^:/]+)")
 
@@ -26,8 +26,10 @@ def is_file_name(env_id: str) -> bool:
     return _NAME.fullmatch(env_id) is not None
 
 
-def make_from_file(env_id: str) -> gymnasium.Env[Any, Any]:
+def make_from_file(env_id: str, render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
     """Make the environment that `path/to/file.py:ClassName` names; a relative path is relative to the current folder.
+
+    `render_mode` is given to a class that takes it and has it among its `metadata["render_modes"]`.
 
     Raises:
         UsageError: there is no such file or class, it needs arguments, or it has no spaces.
@@ -51,7 +53,7 @@ def make_from_file(env_id: str) -> gymnasium.Env[Any, Any]:
             got=f"one that needs {', '.join(required)}",
             todo="Give them defaults, or write a subclass that fills them in",
         )
-    made = found()
+    made = made_to_render(found, render_mode if takes(found, "render_mode") else None)
     complete = isinstance(made, gymnasium.Env) and hasattr(made, "observation_space") and hasattr(made, "action_space")
     return made if complete else Adapted(made, env_id)  # which says what is missing
 

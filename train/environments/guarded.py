@@ -74,6 +74,20 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any]):
         shown = self._in_space(self._space, obs)
         return shown, reward, terminated, truncated, {} if self._drops_info else info
 
+    def render(self) -> Any:  # noqa: ANN401 - any environment's
+        """Whatever it draws; TrainingError where it fails or hangs."""
+        watchdog.begin(self._label)
+        try:
+            return self.env.render()
+        except Hung:
+            raise hung(self._label, "render") from None
+        except PaddleportError:
+            raise
+        except Exception as error:  # as above
+            raise failed(self._label, "render", error) from error
+        finally:
+            watchdog.end()
+
     def close(self) -> None:
         """Close; what goes wrong then no longer matters."""
         watchdog.begin(self._label)

@@ -6,13 +6,14 @@ import contextlib
 import difflib
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import gymnasium
 
 from paddleport.errors import PaddleportError, UsageError
 from train.environments.atari import AtariGame, atari_keywords
-from train.environments.classic import Adapted, gym_knows, hush_gym, make_by_gym
+from train.environments.classic import Adapted, gym_knows, hush_gym, made_to_render, make_by_gym
 from train.environments.files import is_file_name, make_from_file
 from train.environments.guarded import Guarded, what_was_raised
 
@@ -20,20 +21,21 @@ _OURS = ("paddleport", "train", "quantize", "export", "serve")
 _GYM = "gym:"
 
 
-def make_environment(env_id: str, number: int | None = None) -> Guarded:
+def make_environment(env_id: str, number: int | None = None, render_mode: str | None = None) -> Guarded:
     """Make one environment.
 
     Args:
         env_id: a Gymnasium id; `module:id` where a module registers it; `path/to/file.py:ClassName` for a class with
             `reset` and `step`; `gym:id` for classic gym, which is asked for ids that Gymnasium lacks as well.
         number: which one of several it is, for messages.
+        render_mode: how to draw it, such as "rgb_array", where it can be made to; otherwise it is made as ever.
 
     Raises:
         UsageError: nothing goes by that name, or it cannot be made.
     """
     try:
         with quiet():
-            made = _make(env_id)
+            made = _make(env_id, render_mode)
     except PaddleportError:
         raise
     except gymnasium.error.Error as error:
@@ -56,19 +58,20 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def _make(env_id: str) -> gymnasium.Env[Any, Any]:
+def _make(env_id: str, render_mode: str | None) -> gymnasium.Env[Any, Any]:
     if is_file_name(env_id):
-        return make_from_file(env_id)
+        return make_from_file(env_id, render_mode)
     if env_id.startswith(_GYM):
-        return make_by_gym(env_id.removeprefix(_GYM))
+        return make_by_gym(env_id.removeprefix(_GYM), render_mode)
     if (keywords := atari_keywords(env_id)) is not None:
-        return AtariGame(keywords)
+        return AtariGame(keywords, render_mode)
     try:
-        made = gymnasium.make(env_id, disable_env_checker=True)  # `check_environment` does its work, and says it better
+        # `check_environment` does the checker's work, and says it better.
+        made = made_to_render(partial(gymnasium.make, env_id, disable_env_checker=True), render_mode)
     except gymnasium.error.UnregisteredEnv:
         if not gym_knows(env_id):
             raise
-        return make_by_gym(env_id)
+        return make_by_gym(env_id, render_mode)
     if getattr(made, "observation_space", None) is None or getattr(made, "action_space", None) is None:
         return Adapted(made, env_id)  # which says what is missing
     return made
