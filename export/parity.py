@@ -151,8 +151,8 @@ def _check_choice(space: Space, expected: Outputs, got: Outputs, batch: int) -> 
     if values is None:
         return
     clear = decided(space, values, TOLERANCE, len(values))
-    different = (expected["action"] != got["action"])[clear]
-    turned = int(different.reshape(len(different), -1).any(axis=1).sum())
+    different = expected["action"] != got["action"]
+    turned = int((different.any(axis=tuple(range(1, different.ndim))) & clear).sum())
     if turned:
         raise GateError(
             "The float32 file chooses other actions than the trainer where the choice is clear",

@@ -82,12 +82,13 @@ def url(folder, made):
 @pytest.fixture(scope="module")
 def trainer(folder, made):
     network = network_of(Run(folder / "runs" / "x").checkpoint())
-    return lambda obs: run_network(network, obs)
+    return lambda obs: run_network(network, {"obs": obs})
 
 
 @pytest.fixture(scope="module")
 def visited(trainer):
-    return play(lambda obs: trainer(obs)["action"], "CartPole-v1", EPISODES, SEED, keep=1000).observations
+    played = play(lambda obs: trainer(obs["obs"])["action"], "CartPole-v1", EPISODES, SEED, keep=1000)
+    return played.observations["obs"]
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +130,7 @@ def test_whole_episodes_return_the_same_everywhere(folder, made, bundle, url):
     of_run = command(folder, "evaluate", "runs/x", *options)
     of_bundle = command(folder, "evaluate", "models/cartpole", "--precision", "float32", *options)
     with Client(url) as client:
-        over_http = play(lambda obs: client.act_batch("cartpole", obs), "CartPole-v1", EPISODES, SEED).statistics
+        over_http = play(lambda obs: client.act_batch("cartpole", obs["obs"]), "CartPole-v1", EPISODES, SEED).statistics
     assert of_run["mean"] == pytest.approx(of_bundle["mean"], rel=0.02)
     assert of_bundle["mean"] == pytest.approx(over_http.mean, rel=0.02)
 
