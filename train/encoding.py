@@ -97,7 +97,7 @@ def encoding_of(space: Space) -> Encoding:
 
 
 def image_layout(space: Box) -> ImageLayout | None:
-    """The layout of an image: uint8, [height, width], or with the smallest dimension as channels first or last."""
+    """The layout of an image: uint8, [height, width], or with channels: last, unless that is larger than the first."""
     if space.dtype != "uint8" or len(space.shape) not in (2, 3):
         return None
     if len(space.shape) == 2:
@@ -164,9 +164,11 @@ class Encoder:
 
     def _warn_of_offsets(self, normalizer: RunningNormalizer) -> None:
         """Say once where numbers lie so far from zero that float32, in which the policy reads them, loses them."""
+        if self._warned:
+            return
         deviation, mean = np.sqrt(normalizer.variance), normalizer.mean
         lost = np.flatnonzero((deviation > 0) & (deviation < np.abs(mean) * _FLOAT32_DIGITS))
-        if len(lost) and not self._warned:
+        if len(lost):
             self._warned = True
             where = f"element {lost[0]} of the observation's numbers lies around {mean[lost[0]]:.6g}"
             spread = f"varies by {deviation[lost[0]]:.2g}"

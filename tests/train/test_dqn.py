@@ -48,20 +48,22 @@ def test_both_ways_of_starting_anew_give_the_transitions_computed_by_hand(make, 
         assert transitions(make(env_id), num_envs=2, n_steps=n_steps, gamma=0.9) == expected[env_id, n_steps]
 
 
-def test_a_soft_target_moves_by_its_share_at_every_move():
-    # With a learning rate of 0 the online network stays, so that after k moves 0.75^k of the distance is left.
-    dqn = made(make_vector("Terminates-v0", 1), learning_starts=0, learning_rate=0.0, target_every=64, target_tau=0.25)
+@pytest.mark.parametrize(("every", "tau"), [(64, 0.25), (1, 0.01)])  # rarer than a learning phase, and more often
+def test_a_soft_target_moves_by_its_share_at_every_move(every, tau):
+    # With a learning rate of 0 the online network stays, so that after k moves (1 - tau)^k of the distance is left.
+    options = {"learning_starts": 0, "learning_rate": 0.0, "target_every": every, "target_tau": tau}
+    dqn = made(make_vector("Terminates-v0", 1), **options)
     rng = np.random.default_rng(3)
     weights = {name: rng.normal(size=array.shape).astype(np.float32) for name, array in dqn.engine.weights().items()}
     dqn.engine.load_weights(weights)
     dqn.reset_environments(0)
     dqn.iterate(0.0)
     moves = dqn.counters()["target_step"]
-    assert moves == 4  # in 256 steps
+    assert moves == dqn.step // every >= 256 // every
     for name, target in dqn.engine.weights().items():
         if name.startswith("target."):
             online = weights[f"online.{name.removeprefix('target.')}"]
-            assert target == pytest.approx(online + 0.75**moves * (weights[name] - online), abs=1e-5)
+            assert target == pytest.approx(online + (1 - tau) ** moves * (weights[name] - online), abs=1e-5)
         else:
             assert (target == weights[name]).all()
 

@@ -2,6 +2,7 @@
 
 import sys
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -10,6 +11,7 @@ from paddleport.checkpoint import Run
 from paddleport.errors import ArtifactError, TrainingError, UsageError
 from paddleport.spaces import Box
 from train import configuration
+from train.checkpointing import write_checkpoint
 from train.command import parse
 from train.command import run as train
 from train.encoding import Encoder
@@ -97,12 +99,30 @@ def test_an_offset_that_float32_loses_is_said_once(capsys):
 
 
 def test_weights_that_are_no_numbers_are_not_kept(tmp_path):
-    options = ("--algo", "a2c", "--learning-rate", "1e30", "--checkpoint-every", "1", "--total-steps", "2000")
-    with pytest.raises(TrainingError, match="not finite any more"):
+    # Infinite in float32: the first update's loss is a number, and the weights behind it are none.
+    options = ("--algo", "a2c", "--learning-rate", "1e39", "--checkpoint-every", "1", "--total-steps", "2000")
+    with pytest.raises(TrainingError, match="weights are not finite any more"):
         train(parse([*options, "--evaluation-episodes", "1", "--run-dir", str(tmp_path / "run")]))
-    for step in Run(tmp_path / "run").steps():
-        tensors = Run(tmp_path / "run").checkpoint(f"step-{step}").policy_tensors()
-        assert all(np.isfinite(array).all() for array in tensors.values())
+    assert Run(tmp_path / "run").steps() == []
+
+
+def test_a_checkpoint_that_lacks_what_training_needs_is_one_message(tmp_path):
+    options = [
+        "--algo",
+        "a2c",
+        "--total-steps",
+        "300",
+        "--evaluation-episodes",
+        "1",
+        "--run-dir",
+        str(tmp_path / "run"),
+    ]
+    train(parse(options))
+    whole = Run(tmp_path / "run").checkpoint("last")
+    state = msgspec.structs.replace(whole.state, step=whole.state.step + 1, counters={}, files={})
+    write_checkpoint(tmp_path / "run", state, whole.policy_tensors(), whole.optimizer_tensors())
+    with pytest.raises(ArtifactError, match=r"does not hold what this training needs: got KeyError: 'updates'"):
+        train(parse(["--run-dir", str(tmp_path / "run"), "--resume"]))
 
 
 def test_a_run_is_played_where_its_config_says_or_not_at_all(tmp_path):
