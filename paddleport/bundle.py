@@ -74,6 +74,10 @@ class Bundle:
         """A session on the bytes that were verified (never on what the file may hold by now)."""
         return Session(self._contents[self.precision(precision).file], providers, threads)
 
+    def contents(self, file: str) -> bytes:
+        """The bytes of a listed file, as they were verified."""
+        return self._contents[file]
+
     def golden(self) -> dict[str, Array]:
         """The golden vectors: the graph's inputs, and `<precision>.<output>` for each precision and output.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from paddleport.errors import ArtifactError, MissingExtraError, UsageError
 from paddleport.spaces import Array
 
+Provider: TypeAlias = str | tuple[str, dict[str, Any]]
 DEFAULT_PROVIDERS = ("CPUExecutionProvider",)
 _COMPARE = "Export it again, or compare this ONNX Runtime with the one that its manifest names"
 
@@ -17,7 +18,7 @@ class Session:
 
     Args:
         model: the ONNX file's bytes.
-        providers: execution providers in order of preference.
+        providers: execution providers in order of preference, each a name, or a name and its options.
         threads: threads within one operator; 1 is the fastest for small policies.
 
     Raises:
@@ -25,16 +26,17 @@ class Session:
         UsageError: no provider was asked for, or the first is not the one in use.
     """
 
-    def __init__(self, model: bytes, providers: Sequence[str] = DEFAULT_PROVIDERS, threads: int = 1) -> None:
+    def __init__(self, model: bytes, providers: Sequence[Provider] = DEFAULT_PROVIDERS, threads: int = 1) -> None:
         runtime = _onnxruntime()
         if not providers:
             raise UsageError("No execution provider was named", expected="such as CPUExecutionProvider")
         self._session = _load(runtime, model, list(providers), threads)
         self.provider: str = self._session.get_providers()[0]
-        if self.provider != providers[0]:
+        wanted = providers[0] if isinstance(providers[0], str) else providers[0][0]
+        if self.provider != wanted:
             raise UsageError(
                 "ONNX Runtime fell back to another execution provider",
-                expected=providers[0],
+                expected=wanted,
                 got=self.provider,
                 todo=f"This machine has {', '.join(runtime.get_available_providers())}",
             )
@@ -54,6 +56,12 @@ class Session:
         return results
 
 
+def available_providers() -> list[str]:
+    """The execution providers that this ONNX Runtime was built with."""
+    names: list[str] = _onnxruntime().get_available_providers()
+    return names
+
+
 def _onnxruntime() -> Any:  # noqa: ANN401 - a module without type information
     try:
         import onnxruntime
@@ -62,7 +70,7 @@ def _onnxruntime() -> Any:  # noqa: ANN401 - a module without type information
     return onnxruntime
 
 
-def _load(runtime: Any, model: bytes, providers: list[str], threads: int) -> Any:  # noqa: ANN401
+def _load(runtime: Any, model: bytes, providers: list[Provider], threads: int) -> Any:  # noqa: ANN401
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

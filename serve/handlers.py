@@ -7,42 +7,87 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 from paddleport.errors import ObservationError, PaddleportError
-from serve.protocol import act, answer, describe, infer
-from serve.protocol.body import read_body
+from serve.http.request import Request
+from serve.jobs import CALLER, Job, Jobs, OutOfDistributionError, chosen
+from serve.protocol import describe
 from serve.protocol.messages import RequestError, Response, error_response, json_response
-from serve.runtime.repository import NotReadyError, Repository, UnknownPolicyError
+from serve.runtime.errors import NotReadyError, RefusedError, UnknownPolicyError
+from serve.runtime.repository import Repository
+from serve.runtime.statistics import Statistics
+from serve.runtime.table import states
 from serve.settings import Settings
 
-Environ: TypeAlias = dict[str, Any]
-
 _LOG = logging.getLogger(__name__)
-_STATUS: dict[type[PaddleportError], int] = {ObservationError: 400, UnknownPolicyError: 404, NotReadyError: 503}
+_STATUS: dict[type[PaddleportError], int] = {
+    ObservationError: 400,
+    OutOfDistributionError: 422,
+    UnknownPolicyError: 404,
+    NotReadyError: 503,
+    RefusedError: 409,
+}
 
 
 class Handlers:
-    """The routes of the server over one repository."""
+    """The routes of the server over one repository.
 
-    def __init__(self, repository: Repository, settings: Settings) -> None:
+    Args:
+        repository: of this process.
+        settings: limits.
+        statistics: what is counted.
+    """
+
+    def __init__(self, repository: Repository, settings: Settings, statistics: Statistics | None = None) -> None:
         self.repository = repository
-        self._limit = settings.max_body_bytes
+        self.statistics = statistics or Statistics()
+        self.jobs = Jobs(settings, self.statistics)
+        self.ready = True
 
-    def act(self, environ: Environ, name: str, version: str | None = None) -> Response:
+    def begin(self, protocol: str, request: Request, name: str, version: str | None = None) -> Job:
+        """Check a request to act or infer.
+
+        Raises:
+            PaddleportError: it cannot be answered.
+        """
+        route = self.repository.route(name)
+        policy, shadow = chosen(route, version_number(version), request.headers.get(CALLER, ""))
+        try:
+            make = self.jobs.act if protocol == "act" else self.jobs.infer
+            job = make(request, policy)
+        except PaddleportError as error:
+            error.policy = policy  # type: ignore[attr-defined]  # whose count it belongs to
+            raise
+        job.shadow = shadow
+        return job
+
+    def act(self, request: Request, name: str, version: str | None = None) -> Response:
         """`POST /v1/policies/{name}[/versions/{version}]/act`."""
-        policy = self.repository.get(name, version_number(version))
-        body = read_body(environ, self._limit)
-        request = act.decode(body, policy.manifest.observation_space)
-        return act.encode(request, policy.act_checked(request.obs), policy.identity)
+        return self._at_once("act", request, name, version)
 
-    def infer(self, environ: Environ, name: str, version: str | None = None) -> Response:
+    def infer(self, request: Request, name: str, version: str | None = None) -> Response:
         """`POST /v2/models/{name}[/versions/{version}]/infer`."""
-        policy = self.repository.get(name, version_number(version))
-        body = read_body(environ, self._limit)
-        request = infer.decode(body, environ.get("HTTP_INFERENCE_HEADER_CONTENT_LENGTH"), policy.manifest)
-        results = policy.run(request.feeds, [output.name for output in request.outputs])
-        return answer.encode(request, results, policy.manifest.name, policy.manifest.version)
+        return self._at_once("infer", request, name, version)
+
+    def _at_once(self, protocol: str, request: Request, name: str, version: str | None) -> Response:
+        job = None
+        try:
+            job = self.begin(protocol, request, name, version)
+            return self.jobs.run(job)
+        except PaddleportError as error:
+            return self.failed(protocol, job, error)
+
+    def failed(self, protocol: str, job: Job | None, error: Exception) -> Response:
+        """Count what went wrong with a request to act, and say it."""
+        response = from_error(error) if isinstance(error, PaddleportError) else from_defect(error)
+        policy = job.policy if job else getattr(error, "policy", None)
+        self.statistics.failed(policy, protocol, response.status)
+        return response
+
+    def server_ready(self) -> Response:
+        """`GET /v2/health/ready`: 200 from the moment that everything required has been warmed up until the stop."""
+        return json_response({"ready": True}) if self.ready else error_response(503, "The server is stopping.")
 
     def model_metadata(self, name: str, version: str | None = None) -> Response:
         """`GET /v2/models/{name}[/versions/{version}]`."""
@@ -55,8 +100,9 @@ class Handlers:
         policy = self.repository.get(name, version_number(version))
         return json_response({"name": name, "version": str(policy.manifest.version), "ready": True})
 
-    def index(self) -> Response:
-        """`POST /v2/repository/index`: every version that was looked at, and why the refused ones were."""
+    def index(self, request: Request) -> Response:
+        """`POST /v2/repository/index`: every version that was looked at, and why those that do not serve do not."""
+        only_ready = describe.index_filter(request.body)
         return json_response(
             [
                 {
@@ -65,7 +111,8 @@ class Handlers:
                     "state": "READY" if state.ready else "UNAVAILABLE",
                     "reason": state.reason,
                 }
-                for state in self.repository.states()
+                for state in states(self.repository.table)
+                if state.ready or not only_ready
             ]
         )
 
@@ -75,11 +122,11 @@ class Handlers:
             {
                 "policies": [
                     describe.policy_description(policy.manifest, policy.precision, policy.provider)
-                    for policy in self.repository.newest()
+                    for policy in self.repository.acting()
                 ],
                 "refused": [
                     {"name": state.name, "version": state.version, "reason": state.reason}
-                    for state in self.repository.states()
+                    for state in states(self.repository.table)
                     if not state.ready
                 ],
             }
@@ -89,7 +136,13 @@ class Handlers:
         """`GET /v1/policies/{name}[/versions/{version}]`."""
         policy = self.repository.get(name, version_number(version))
         description = describe.policy_description(policy.manifest, policy.precision, policy.provider)
-        return json_response({**description, "versions": self.repository.ready_versions(name)})
+        split = self.repository.route(name).split
+        more = {
+            "versions": self.repository.ready_versions(name),
+            "split": {"kind": split.kind, "version": split.version, "share": split.share} if split else None,
+            "provenance": describe.provenance(policy.manifest),
+        }
+        return json_response({**description, **more})
 
 
 def guard(handler: Callable[..., Response], *arguments: Any, **named: Any) -> Response:  # noqa: ANN401 - passed on
@@ -107,7 +160,10 @@ def from_error(error: PaddleportError) -> Response:
     status = error.status if isinstance(error, RequestError) else _STATUS.get(type(error), 500)
     if status == 500:
         _LOG.error("%s", error)
-    return error_response(status, str(error), type(error).__name__)
+    response = error_response(status, str(error), type(error).__name__)
+    if status == 503:
+        response.headers.append(("Retry-After", "1"))
+    return response
 
 
 def from_defect(error: Exception) -> Response:

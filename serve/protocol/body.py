@@ -1,4 +1,4 @@
-"""From a WSGI request to the bytes of its body, bounded before and after decompression."""
+"""A body's bytes, bounded before and after decompression."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from serve.protocol.messages import RequestError
 _ANY_HEADER = zlib.MAX_WBITS | 32
 
 
-def read_body(environ: dict[str, Any], limit: int) -> bytes:
-    """The whole body, decompressed where `Content-Encoding` says gzip or deflate.
+def read_wsgi_body(environ: dict[str, Any], limit: int) -> bytes:
+    """The whole body of a WSGI request, as it was sent.
 
     Args:
         environ: the WSGI environment.
-        limit: most bytes that are taken, before and after decompression.
+        limit: most bytes that are taken.
 
     Raises:
-        RequestError: it is too large (413), cut short, badly compressed or a raw tensor of no announced length (400),
-            or of an unknown encoding (415).
+        RequestError: it is too large (413), cut short, or a raw tensor of no announced length (400).
     """
     # A body sent in chunks announces no length; HTTP says that a length beside it does not count.
     announced = None if "HTTP_TRANSFER_ENCODING" in environ else environ.get("CONTENT_LENGTH")
     length = _length(announced) if announced else None
     if length is not None and length > limit:
         raise _too_large(f"{length} bytes", limit)
-    # Whether chunks were cut short is not told. JSON and what it announces show it; a raw tensor would lose rows.
+    # Whether chunks were cut short, WSGI does not tell. JSON shows it; a raw tensor would lose rows.
     if length is None and environ.get("HTTP_INFERENCE_HEADER_CONTENT_LENGTH") == "0":
         raise RequestError("A raw tensor has to announce its length", expected="Content-Length")
     if length is None and not environ.get("wsgi.input_terminated"):
@@ -37,8 +36,7 @@ def read_body(environ: dict[str, Any], limit: int) -> bytes:
         raise RequestError("The body was cut short", expected=f"{length} bytes", got=f"{len(body)} bytes")
     if len(body) > limit:
         raise _too_large(f"more than {limit} bytes", limit)
-    encoding = environ.get("HTTP_CONTENT_ENCODING")
-    return body if encoding is None else _decompressed(body, encoding.strip().lower(), limit)
+    return body
 
 
 def _length(announced: str) -> int:
@@ -47,7 +45,19 @@ def _length(announced: str) -> int:
     return int(announced)
 
 
-def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
+def decompressed(body: bytes, encoding: str, limit: int) -> bytes:
+    """The body that was compressed as its `Content-Encoding` says.
+
+    Args:
+        body: as it was sent.
+        encoding: the header's value.
+        limit: most bytes that may come out.
+
+    Raises:
+        RequestError: too much comes out (413), it is not whole or not compressed so (400), or the encoding is
+            unknown (415).
+    """
+    encoding = encoding.strip().lower()
     if encoding in ("", "identity"):
         return body
     if encoding not in ("gzip", "deflate"):

@@ -10,14 +10,32 @@ import msgspec
 from paddleport import __version__
 from paddleport.manifest import Manifest, TensorInfo
 from serve.protocol import tensors
+from serve.protocol.parsing import parse
 
 _PLATFORM = "onnx_onnxv1"
 _VARIABLE = -1
+_EXTENSIONS = ("binary_tensor_data", "model_repository", "model_configuration", "statistics")
 
 
 def server_metadata() -> dict[str, Any]:
     """The answer to `GET /v2`; it announces what exists, nothing else."""
-    return {"name": "paddleport", "version": __version__, "extensions": ["binary_tensor_data"]}
+    return {"name": "paddleport", "version": __version__, "extensions": list(_EXTENSIONS)}
+
+
+class _Index(msgspec.Struct):
+    ready: bool = False
+
+
+_INDEX = msgspec.json.Decoder(_Index)
+
+
+def index_filter(body: bytes) -> bool:
+    """Whether an index request asks only for what is ready; its body may be empty.
+
+    Raises:
+        RequestError: the body has another form.
+    """
+    return parse(_INDEX, body, '{"ready": true}, or nothing').ready if body else False
 
 
 def model_metadata(manifest: Manifest, versions: Sequence[int], precision: str, provider: str) -> dict[str, Any]:
@@ -59,6 +77,36 @@ def policy_description(manifest: Manifest, precision: str, provider: str) -> dic
     }
     plain: dict[str, Any] = msgspec.to_builtins(description)
     return plain
+
+
+def provenance(manifest: Manifest) -> dict[str, Any]:
+    """Where a policy comes from: run, checkpoint, step, seed, library versions."""
+    plain: dict[str, Any] = msgspec.to_builtins(manifest.provenance)
+    plain.pop("config")
+    return plain
+
+
+def model_config(manifest: Manifest, precision: str, provider: str, max_batch: int) -> dict[str, Any]:
+    """The answer to `GET /v2/models/{model}/config`, in Triton's form."""
+
+    def tensors_of(infos: Sequence[TensorInfo]) -> list[dict[str, Any]]:
+        return [
+            {"name": info.name, "data_type": "TYPE_" + tensors.datatype_of(info.dtype), "dims": list(info.shape)}
+            for info in infos
+        ]
+
+    return {
+        "name": manifest.name,
+        "platform": _PLATFORM,
+        "backend": "onnxruntime",
+        "max_batch_size": max_batch,
+        "input": tensors_of(manifest.inputs),
+        "output": tensors_of(manifest.outputs),
+        "parameters": {
+            "precision": {"string_value": precision},
+            "execution_provider": {"string_value": provider},
+        },
+    }
 
 
 def _tensor(info: TensorInfo) -> dict[str, Any]:

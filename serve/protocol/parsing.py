@@ -41,6 +41,22 @@ def parse(decoder: msgspec.json.Decoder[T], text: bytes, expected: str) -> T:
         raise RequestError("The JSON body is nested too deeply", expected=expected) from error
 
 
+def parse_msgpack(decoder: msgspec.msgpack.Decoder[T], data: bytes, expected: str) -> T:
+    """Decode msgpack.
+
+    Raises:
+        RequestError: it is not msgpack, or not of this form.
+    """
+    try:
+        return decoder.decode(data)
+    except msgspec.ValidationError as error:
+        raise RequestError("The msgpack body has the wrong form", expected=expected, got=error) from error
+    except (msgspec.DecodeError, ValueError, OverflowError) as error:
+        raise RequestError("The body is not msgpack", expected=expected, got=error) from error
+    except RecursionError as error:
+        raise RequestError("The msgpack body is nested too deeply", expected=expected) from error
+
+
 class _NonFiniteError(Exception):
     """The bare words NaN and Infinity, which many writers of JSON use although JSON has no such numbers."""
 

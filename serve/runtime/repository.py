@@ -1,107 +1,115 @@
-"""The models folder: which policies and versions serve, and why the others do not."""
+"""The policies that one worker has open, and which of them acts."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import logging
 from pathlib import Path
 
-from paddleport.bundle import versions_in
-from paddleport.errors import ArtifactError, PaddleportError, UsageError
-from paddleport.manifest import check_name
-from serve.runtime.policy import ServedPolicy
+from paddleport.errors import PaddleportError
+from serve.runtime.errors import NotReadyError, UnknownPolicyError
+from serve.runtime.policy import Opening, ServedPolicy
+from serve.runtime.table import KEPT_VERSIONS, Route, Split, Table
 
-KEPT_VERSIONS = 5
-
-
-class UnknownPolicyError(PaddleportError):
-    """No policy of this name, or no such version of it, is in the models folder."""
+_LOG = logging.getLogger(__name__)
 
 
-class NotReadyError(PaddleportError):
-    """The policy is there and cannot act; the message says why."""
+class ServedRoute:
+    """One policy's versions as they serve now. Never changed: a swap puts another one in its place."""
 
+    __slots__ = ("acting", "name", "other", "refused", "split", "versions")
 
-@dataclass(frozen=True)
-class VersionState:
-    """One version in the index; `reason` says why it does not serve, and is empty where it does."""
-
-    name: str
-    version: int
-    reason: str = ""
-
-    @property
-    def ready(self) -> bool:
-        """Whether it serves."""
-        return not self.reason
-
-
-@dataclass(frozen=True)
-class PolicyVersions:
-    """The versions of one policy, by number."""
-
-    name: str
-    ready: dict[int, ServedPolicy] = field(default_factory=dict)
-    refused: dict[int, str] = field(default_factory=dict)
+    def __init__(self, name: str, route: Route, versions: dict[int, ServedPolicy]) -> None:
+        self.name = name
+        self.versions = versions
+        self.refused = route.refused
+        self.acting = None if route.default is None else versions[route.default]
+        self.split: Split | None = route.split
+        self.other = versions[route.split.version] if route.split else None
 
     def get(self, version: int | None) -> ServedPolicy:
-        """A version, or the newest that is ready.
+        """A version, or the one that acts when none is named.
 
         Raises:
             UnknownPolicyError: there is no such version.
-            NotReadyError: that version, or every version, was refused.
+            NotReadyError: that version, or every version, was refused or unloaded.
         """
-        if version is None and self.ready:
-            return self.ready[max(self.ready)]
-        asked = max(self.refused) if version is None else version
-        if asked in self.ready:
-            return self.ready[asked]
+        if version is None and self.acting:
+            return self.acting
+        asked = max(self.refused, default=0) if version is None else version
+        if asked in self.versions:
+            return self.versions[asked]
         if asked in self.refused:
             raise NotReadyError(f"Policy {self.name!r} version {asked} is not ready: {self.refused[asked].rstrip('.')}")
         raise UnknownPolicyError(
             f"Policy {self.name!r} has no such version open",
-            expected=f"one of {', '.join(map(str, sorted(self.ready)))} (the newest {KEPT_VERSIONS} are kept open)",
+            expected=f"one of {', '.join(map(str, sorted(self.versions)))} (the newest {KEPT_VERSIONS} are kept open)",
             got=asked,
         )
 
 
 class Repository:
-    """The policies of a models folder, opened once.
+    """The policies of a models folder as this process has them open.
 
-    Make one with `Repository.open`, in the process that will act.
+    What is open and what acts is decided elsewhere (`serve.runtime.controller`): versions are opened first, in every
+    worker, and then put to work by `commit`, which is one assignment. A request keeps the version that it began with.
+
+    Args:
+        models: the models folder.
+        opening: how policies are opened.
     """
 
-    def __init__(self, policies: dict[str, PolicyVersions]) -> None:
-        self._policies = policies
+    def __init__(self, models: Path, opening: Opening) -> None:
+        self._models = models
+        self._opening = opening
+        self._opened: dict[tuple[str, int], ServedPolicy] = {}
+        self.table: Table = {}
+        self._routes: dict[str, ServedRoute] = {}
 
-    @classmethod
-    def open(cls, models: Path, precision: str = "float32", threads: int = 1) -> Repository:
-        """Open, verify and warm up the newest versions of every policy.
+    def open(self, name: str, version: int) -> str:
+        """Open, verify and warm up one version; the reason where it is refused, else nothing."""
+        try:
+            self._opened[name, version] = self._opening.open(self._models / name / str(version))
+        except PaddleportError as error:
+            return str(error)
+        except Exception as error:  # noqa: BLE001 - a bundle that breaks in a new way must not stop the others
+            return f"It cannot be opened: {type(error).__name__}: {error}"
+        return ""
 
-        A version that does not verify is refused with its reason and the next older one is tried, until
-        `KEPT_VERSIONS` of the policy are open.
+    def commit(self, table: Table) -> None:
+        """Serve what the table says, of what was opened; the rest is closed once the last request has left it."""
+        wanted = {(name, version) for name, route in table.items() for version in route.open}
+        routes = {
+            name: ServedRoute(name, route, {version: self._opened[name, version] for version in route.open})
+            for name, route in table.items()
+        }
+        self.table, self._routes = table, routes
+        self._opened = {key: policy for key, policy in self._opened.items() if key in wanted}
 
-        Args:
-            models: the models folder.
-            precision: which file of each bundle runs.
-            threads: threads within one operator.
+    def forget(self) -> None:
+        """Serve nothing."""
+        self._opened, self.table, self._routes = {}, {}, {}
+
+    def route(self, name: str) -> ServedRoute:
+        """A policy's versions.
 
         Raises:
-            ArtifactError: there is nothing in it that can be served.
+            UnknownPolicyError: there is no such policy.
         """
-        policies = {folder.name: _open_versions(folder, precision, threads) for folder in _policy_folders(models)}
-        repository = cls(policies)
-        if not any(state.ready for state in repository.states()):
-            raise _nothing_to_serve(models, precision, repository.states())
-        return repository
+        route = self._routes.get(name)
+        if route is None:
+            raise UnknownPolicyError(
+                "There is no such policy", expected=f"one of {', '.join(sorted(self._routes))}", got=repr(name)
+            )
+        return route
 
     def get(self, name: str, version: int | None = None) -> ServedPolicy:
         """The policy that acts under this name.
 
         Raises:
             UnknownPolicyError: there is no such policy or version.
-            NotReadyError: it was refused when it was opened.
+            NotReadyError: it was refused when it was opened, or unloaded.
         """
-        return self._versions(name).get(version)
+        return self.route(name).get(version)
 
     def ready_versions(self, name: str) -> list[int]:
         """The versions of a policy that serve, oldest first.
@@ -109,66 +117,12 @@ class Repository:
         Raises:
             UnknownPolicyError: there is no such policy.
         """
-        return sorted(self._versions(name).ready)
+        return sorted(self.route(name).versions)
 
-    def newest(self) -> list[ServedPolicy]:
-        """The newest version of each policy that has one ready, by name."""
-        return [self._policies[name].get(None) for name in sorted(self._policies) if self._policies[name].ready]
+    def acting(self) -> list[ServedPolicy]:
+        """The version that acts of each policy that has one, by name."""
+        return [route.acting for _, route in sorted(self._routes.items()) if route.acting]
 
-    def states(self) -> list[VersionState]:
-        """Every version that was looked at, by name, oldest first."""
-        return [
-            VersionState(name, version, versions.refused.get(version, ""))
-            for name, versions in sorted(self._policies.items())
-            for version in sorted(versions.ready.keys() | versions.refused.keys())
-        ]
-
-    def _versions(self, name: str) -> PolicyVersions:
-        if name not in self._policies:
-            raise UnknownPolicyError(
-                "There is no such policy", expected=f"one of {', '.join(sorted(self._policies))}", got=repr(name)
-            )
-        return self._policies[name]
-
-
-def _policy_folders(models: Path) -> list[Path]:
-    if not models.is_dir():
-        raise ArtifactError(
-            f"{models} is no models folder",
-            expected="a folder that paddleport export --models published to",
-            got="a file" if models.exists() else "no such folder",
-        )
-    return [entry for entry in sorted(models.iterdir()) if _is_name(entry.name) and versions_in(entry)]
-
-
-def _is_name(name: str) -> bool:
-    try:
-        return bool(check_name(name))
-    except UsageError:
-        return False  # temporary and hidden folders, and what is not ours
-
-
-def _open_versions(folder: Path, precision: str, threads: int) -> PolicyVersions:
-    versions = PolicyVersions(folder.name)
-    for version in reversed(versions_in(folder)):
-        if len(versions.ready) == KEPT_VERSIONS:
-            break
-        try:
-            versions.ready[version] = ServedPolicy.open(folder / str(version), precision, threads)
-        except PaddleportError as error:
-            versions.refused[version] = str(error)
-        except Exception as error:  # noqa: BLE001 - a bundle that breaks in a new way must not stop the others
-            versions.refused[version] = f"It cannot be opened: {type(error).__name__}: {error}"
-    return versions
-
-
-def _nothing_to_serve(models: Path, precision: str, refused: list[VersionState]) -> ArtifactError:
-    if refused:
-        reasons = "; ".join(f"{state.name} version {state.version}: {state.reason.rstrip('.')}" for state in refused)
-        return ArtifactError(f"No {precision} policy in {models} can be served ({reasons})")
-    todo = "Publish one with: paddleport export RUN_DIR --name NAME --models " + str(models)
-    if versions_in(models):
-        todo = f"{models} is one policy's folder: give the folder above it, --models {models.parent}"
-    return ArtifactError(
-        f"There is nothing to serve in {models}", expected="folders NAME/VERSION, such as cartpole/1", todo=todo
-    )
+    def open_policies(self) -> list[ServedPolicy]:
+        """Every version that is open."""
+        return list(self._opened.values())

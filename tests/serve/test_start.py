@@ -56,14 +56,12 @@ def test_of_two_servers_started_at_once_on_one_port_one_serves(models, tmp_path)
             process.stderr.close()
 
 
-def test_port_is_held_before_anything_listens():
-    place = address.resolve("127.0.0.1", 0, insecure=False)
-    with place.held():
+def test_port_is_nobody_elses_from_the_first_moment():
+    with address.listening(address.resolve("127.0.0.1", 0, insecure=False)) as (place, _):
         for _ in range(2):
-            with pytest.raises(AddressError, match="is in use"), place.held():
+            with pytest.raises(AddressError, match="is in use"), address.listening(place):
                 pass
-        assert not place.wait_until_listening(0.1)
-    with place.held():
+    with address.listening(place):
         pass
 
 
@@ -92,7 +90,7 @@ def test_only_damaged_policies_is_exit_1_with_the_reason(models, tmp_path, run_s
         (["--host", "no.such.host.invalid"], 2, "cannot be resolved"),
         (["--port", "70000"], 2, "0 to 65535"),
         (["--workers", "0"], 2, "--workers"),
-        (["--threads", "0"], 2, "threads"),
+        (["--threads", "-1"], 2, "threads"),
         (["--precision", "int4"], 2, "int4"),
         (["--host", "192.0.2.1", "--insecure", "--port", "0"], 1, "no address of this machine"),
     ],
@@ -196,7 +194,7 @@ def test_settings_come_from_the_environment(models):
     from serve.settings import Settings
 
     chosen = Settings.from_environment({"PADDLEPORT_MODELS": "/m", "PADDLEPORT_PRECISION": "int8"})
-    assert (chosen.models, chosen.precision, chosen.threads) == (Path("/m"), "int8", 1)
+    assert (chosen.models, chosen.precision, chosen.threads) == (Path("/m"), "int8", 0)
     for wrong in ({"PADDLEPORT_PRECISION": "int4"}, {"PADDLEPORT_THREADS": "many"}, {"PADDLEPORT_MAX_BODY_BYTES": "0"}):
         with pytest.raises(UsageError):
             Settings.from_environment(wrong)

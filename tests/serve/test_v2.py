@@ -36,7 +36,12 @@ def test_live_and_ready(client):
 def test_server_metadata_announces_only_what_exists(client):
     metadata = client.get_server_metadata()
     assert metadata["name"] == "paddleport"
-    assert metadata["extensions"] == ["binary_tensor_data"]
+    assert metadata["extensions"] == [
+        "binary_tensor_data",
+        "model_repository",
+        "model_configuration",
+        "statistics",
+    ]
 
 
 def test_model_metadata(client):

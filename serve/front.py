@@ -1,0 +1,165 @@
+"""From a request to what answers it: the two hot routes at once in the event loop, everything else in threads.
+
+Flask costs more than parsing, acting and answering together, so act and infer go round it. A body or a policy that
+takes long would hold up every other connection, and goes into a thread or a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+from paddleport.errors import PaddleportError
+from serve.batching import Batcher
+from serve.door import Door
+from serve.handlers import Handlers, from_defect
+from serve.http.request import Request, to_environ
+from serve.jobs import Job
+from serve.protocol.messages import Response, error_response
+from serve.settings import Settings
+from serve.wsgi import answer_of
+
+_FEW_BYTES = 64 * 1024
+_THREADS = 8
+
+
+class Hot(NamedTuple):
+    """A request to one of the two routes that have to be quick."""
+
+    protocol: str
+    name: str
+    version: str | None
+
+
+class Front:
+    """The application that the listener calls.
+
+    Args:
+        loop: of the worker.
+        handlers: the routes.
+        flask: the WSGI application with all routes.
+        settings: limits.
+        door: who may ask.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        handlers: Handlers,
+        flask: Callable[..., object],
+        settings: Settings,
+        door: Door,
+    ) -> None:
+        self._loop = loop
+        self._handlers = handlers
+        self._flask = flask
+        self._door = door
+        self._deadline = settings.deadline
+        self._most_waiting = settings.max_queue
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="request")
+        self._batcher = Batcher(loop, handlers, settings)
+        self._now = handlers.statistics.now
+        self._now.update(in_flight=0, queued=0)
+
+    def __call__(self, request: Request) -> Response | asyncio.Future[Response]:
+        """Answer one request, at once or later; never raises."""
+        try:
+            hot = hot_route(request)
+            if hot is None:
+                return self._in_thread(lambda: answer_of(self._flask, to_environ(request)))
+            refused = self._door.admit(request, "act")
+            if refused is not None:
+                return refused
+            if len(request.body) > _FEW_BYTES:
+                return self._later(self._begin_in_thread(hot, request))
+            return self._act(hot, request)
+        except Exception as error:  # noqa: BLE001 - the last boundary before the client
+            return from_defect(error)
+
+    def close(self) -> None:
+        """Wait for nothing more."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._batcher.close()
+
+    def _act(self, hot: Hot, request: Request) -> Response | asyncio.Future[Response]:
+        job = None
+        try:
+            job = self._handlers.begin(hot.protocol, request, hot.name, hot.version)
+            if self._batcher.takes(job):
+                return self._later(self._batcher.add(job))
+            return self._run(job)
+        except PaddleportError as error:
+            return self._handlers.failed(hot.protocol, job, error)
+
+    def _run(self, job: Job) -> Response:
+        response = self._handlers.jobs.run(job)
+        if job.shadow is not None:
+            self._batcher.shadow(job)
+        return response
+
+    async def _begin_in_thread(self, hot: Hot, request: Request) -> Response:
+        """A large body is parsed in a thread; what follows goes the same way as everything else."""
+        job = None
+        try:
+            begin = self._handlers.begin
+            job = await self._loop.run_in_executor(self._threads, begin, hot.protocol, request, hot.name, hot.version)
+            if self._batcher.takes(job):
+                return await self._batcher.add(job)
+            return await self._loop.run_in_executor(self._threads, self._run, job)
+        except PaddleportError as error:
+            return self._handlers.failed(hot.protocol, job, error)
+
+    def _in_thread(self, work: Callable[[], Response]) -> Response | asyncio.Future[Response]:
+        async def run() -> Response:
+            return await self._loop.run_in_executor(self._threads, work)
+
+        return self._later(run())
+
+    def _later(self, work: asyncio.Future[Response] | object) -> Response | asyncio.Future[Response]:
+        """What is being worked on, unless too much is; it is answered 504 where it takes too long."""
+        if self._now["in_flight"] >= self._most_waiting:
+            if asyncio.iscoroutine(work):
+                work.close()
+            elif isinstance(work, asyncio.Future):
+                work.cancel()
+            return busy()
+        self._now["in_flight"] += 1
+        return self._loop.create_task(self._in_time(work))
+
+    async def _in_time(self, work: object) -> Response:
+        try:
+            async with asyncio.timeout(self._deadline):
+                return await work  # type: ignore[misc,no-any-return]
+        except TimeoutError:
+            return error_response(
+                504, f"The request was not done in time: expected within {self._deadline:g} s. The server is busy."
+            )
+        except Exception as error:  # noqa: BLE001 - the last boundary before the client
+            return from_defect(error)
+        finally:
+            self._now["in_flight"] -= 1
+
+
+def busy() -> Response:
+    """The answer where too much waits already."""
+    response = error_response(503, "The server has too many requests waiting. Try again soon.")
+    response.headers.append(("Retry-After", "1"))
+    return response
+
+
+def hot_route(request: Request) -> Hot | None:
+    """Whether the request is one to act or infer."""
+    if request.method != "POST":
+        return None
+    match request.segments():
+        case ["", "v1", "policies", name, "act"]:
+            return Hot("act", name, None)
+        case ["", "v2", "models", name, "infer"]:
+            return Hot("infer", name, None)
+        case ["", "v1", "policies", name, "versions", version, "act"]:
+            return Hot("act", name, version)
+        case ["", "v2", "models", name, "versions", version, "infer"]:
+            return Hot("infer", name, version)
+    return None

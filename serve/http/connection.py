@@ -1,0 +1,256 @@
+"""One client's connection: bytes in, whole requests to the application, answers out in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+import httptools
+
+from serve.http.request import Request
+from serve.protocol.messages import Response, error_response
+
+if TYPE_CHECKING:
+    from serve.http.listener import Listener
+
+_MOST_WAITING = 16  # requests that a client sends without waiting for answers, before its bytes are left in the socket
+_MOST_HEADERS = 100
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_LINGER_SECONDS = 5.0
+_FOREVER = float("inf")
+
+
+class Connection(asyncio.Protocol):
+    """Reads requests with llhttp and hands each whole one to the listener's application.
+
+    Every phase has a time by which it has to end (`deadline`), which the listener looks at a few times a second:
+    a head that is being read, a body, an answer that the client does not take, and silence between two requests.
+    While the application works on a request there is none; its own deadline is the application's.
+    """
+
+    __slots__ = (
+        "_body", "_busy", "_closing", "_discarding", "_head_size", "_headers", "_length", "_listener", "_loop",
+        "_parser", "_peer", "_reading", "_target", "_transport", "_waiting", "deadline",
+    )  # fmt: skip
+
+    def __init__(self, listener: Listener) -> None:
+        self.deadline = _FOREVER
+        self._listener = listener
+        self._loop = listener.loop
+        self._parser = httptools.HttpRequestParser(self)
+        self._waiting: deque[Request | Response] = deque()
+        self._busy = False  # the application works on a request of ours
+        self._reading = ""  # what of a request is being read: "", "head" or "body"
+        self._closing = False  # close once everything is answered
+        self._discarding = False  # nothing that still comes is read as a request
+        self._reset()
+
+    def _reset(self) -> None:
+        self._target = b""
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._length = 0
+        self._head_size = 0
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A client has connected."""
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+        peer = transport.get_extra_info("peername")
+        self._peer = str(peer[0]) if peer else ""
+        self.deadline = self._loop.time() + self._listener.limits.head_seconds
+        self._listener.connections.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The client is gone; whatever is still worked on finds nobody."""
+        self._listener.connections.discard(self)
+        self._discarding = True
+        self._waiting.clear()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        if self._discarding:
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._discarding = self._closing = (
+                True  # the offer of another protocol is declined by answering in this one
+            )
+            self._close_if_done()
+        except httptools.HttpParserError as error:
+            # A callback of ours that fails is a defect; everything else is the client's.
+            got = str(error)
+            self._refuse(400, f"This is no HTTP/1.1 request: {got}." if got else "This is no HTTP/1.1 request.")
+        if self._reading == "head":
+            self._head_size += len(data)
+            self._check_head()
+
+    def eof_received(self) -> bool:
+        """The client sends nothing more; it may still read."""
+        if self._reading and not self._discarding:
+            self._refuse(400, "The body was cut short." if self._reading == "body" else "The request was cut short.")
+            return True
+        self._closing = True
+        return self._busy or bool(self._waiting)
+
+    def pause_writing(self) -> None:
+        """The client does not take its answers: read no further requests of it."""
+        self._transport.pause_reading()
+        self.deadline = self._loop.time() + self._listener.limits.idle_seconds
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+        self._set_idle()
+
+    # What llhttp calls.
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._reading = "head"
+        if not self._busy:
+            self.deadline = self._loop.time() + self._listener.limits.head_seconds
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the request's target."""
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header."""
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        self._head_size += len(name) + len(value)
+        self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
+
+    def on_headers_complete(self) -> None:
+        """The head is whole; the body follows."""
+        self._reading = "body"
+        self._check_head()
+        limits = self._listener.limits
+        self.deadline = self._loop.time() + limits.body_seconds
+        announced = self._headers.get("content-length", "")
+        if announced.isdigit() and int(announced[:20]) > limits.body_bytes:
+            self._refuse(413, f"The body is too large: expected at most {limits.body_bytes} bytes, got {announced}.")
+        elif "expect" in self._headers and not self._discarding and not self._busy:
+            self._transport.write(_CONTINUE)
+
+    def on_body(self, piece: bytes) -> None:
+        """A piece of the body."""
+        if self._discarding:
+            return
+        self._body.append(piece)
+        self._length += len(piece)
+        most = self._listener.limits.body_bytes
+        if self._length > most:
+            self._refuse(413, f"The body is too large: expected at most {most} bytes, got more.")
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        self._reading = ""
+        if self._discarding:
+            return
+        target, _, query = self._target.decode("latin-1").partition("?")
+        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        request = Request(self._parser.get_method().decode("ascii"), target, query, self._headers, body, self._peer)
+        request.keep_alive = self._parser.should_keep_alive()
+        self._reset()
+        if self._busy or self._waiting:
+            self._waiting.append(request)
+            if len(self._waiting) >= _MOST_WAITING:
+                self._transport.pause_reading()
+        else:
+            self._serve(request)
+
+    # From requests to answers.
+
+    def _serve(self, request: Request) -> None:
+        self.deadline = _FOREVER
+        answer = self._listener.application(request)
+        if isinstance(answer, Response):
+            self._write(request, answer)
+        else:
+            self._busy = True
+            answer.add_done_callback(lambda done: self._finish(request, done))
+
+    def _finish(self, request: Request, done: asyncio.Future[Response]) -> None:
+        self._busy = False
+        if self._transport.is_closing():
+            return
+        self._write(request, done.result())
+        while self._waiting and not self._busy and not self._transport.is_closing():
+            following = self._waiting.popleft()
+            if isinstance(following, Response):
+                self._refuse_now(following)
+            else:
+                self._serve(following)
+        if not self._busy and not self._discarding and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _write(self, request: Request, response: Response) -> None:
+        keep = request.keep_alive and not self._closing and not self._listener.draining
+        if not keep:
+            self._closing = self._discarding = True
+            self._waiting.clear()
+        self._transport.write(self._listener.bytes_of(response, keep, request.method != "HEAD", request.id))
+        self._set_idle()
+        self._close_if_done()
+
+    def _set_idle(self) -> None:
+        self.deadline = self._loop.time() + self._listener.limits.idle_seconds
+
+    def _close_if_done(self) -> None:
+        if self._closing and not self._busy and not self._waiting:
+            self._transport.close()
+
+    # What goes wrong.
+
+    def _check_head(self) -> None:
+        most = self._listener.limits.head_bytes
+        if not self._discarding and (self._head_size > most or len(self._headers) > _MOST_HEADERS):
+            self._refuse(
+                431, f"The request's head is too large: expected at most {most} bytes and {_MOST_HEADERS} headers."
+            )
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Answer what cannot be read on, after what was asked before it, and take nothing more."""
+        if self._discarding:
+            return
+        self._discarding = True
+        response = error_response(status, message, "RequestError")
+        if self._busy or self._waiting:
+            self._waiting.append(response)
+        else:
+            self._refuse_now(response)
+
+    def _refuse_now(self, response: Response) -> None:
+        """Answer and close; what the client still sends is read for a while, since a reset could destroy the answer."""
+        self._closing = True
+        self._listener.refused(response.status)
+        self._transport.write(self._listener.bytes_of(response, keep=False, with_body=True, request_id=""))
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+            self._transport.resume_reading()
+            self.deadline = self._loop.time() + _LINGER_SECONDS
+        else:
+            self._transport.close()
+
+    def expired(self) -> None:
+        """A phase has taken too long."""
+        self.deadline = _FOREVER
+        if self._reading and not self._discarding:
+            what = "head" if self._reading == "head" else "body"
+            self._refuse(408, f"The request's {what} took too long: expected the whole of it in time, got a part.")
+        else:
+            self._transport.abort()
+
+    def drain(self) -> None:
+        """Close as soon as what was asked is answered."""
+        if not self._busy and not self._reading and not self._waiting:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._transport.abort()
