@@ -43,6 +43,7 @@ COMMANDS = {
     "quantize": Command("quantize.command", "decide int8 scales for a run's policy", "quantize"),
     "export": Command("export.command", "publish a run's policy as a bundle", "export"),
     "serve": Command("serve.command", "serve a folder of bundles over HTTP", "serve"),
+    "token": Command("serve.token_command", "make a bearer token for the policy server", "serve"),
     "inspect": Command("paddleport.inspect_command", "show what a bundle says of itself", ""),
     "doctor": Command("paddleport.doctor_command", "show versions, devices and providers on this machine", ""),
 }

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
 from typing import NamedTuple
 
 from paddleport.errors import PaddleportError
+from serve.access_log import AccessLog, RequestIds
 from serve.batching import Batcher
 from serve.door import Door
 from serve.handlers import Handlers, from_defect
@@ -60,11 +62,29 @@ class Front:
         self._most_waiting = settings.max_queue
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="request")
         self._batcher = Batcher(loop, handlers, settings)
+        self._ids = RequestIds()
+        self._log = AccessLog() if settings.access_log else None
         self._now = handlers.statistics.now
         self._now.update(in_flight=0, queued=0)
 
     def __call__(self, request: Request) -> Response | asyncio.Future[Response]:
         """Answer one request, at once or later; never raises."""
+        self._ids.of(request)
+        if self._log is None:
+            return self._answer(request)
+        began = perf_counter()
+        answer = self._answer(request)
+        if isinstance(answer, Response):
+            self._log.add(request, answer.status, began, len(answer.body))
+        else:
+            answer.add_done_callback(lambda done: self._note(request, began, done))
+        return answer
+
+    def _note(self, request: Request, began: float, done: asyncio.Future[Response]) -> None:
+        if self._log is not None and not done.cancelled():
+            self._log.add(request, done.result().status, began, len(done.result().body))
+
+    def _answer(self, request: Request) -> Response | asyncio.Future[Response]:
         try:
             hot = hot_route(request)
             if hot is None:

@@ -58,7 +58,7 @@ class Job:
         policy: ServedPolicy,
         feeds: Leaves,
         outputs: Sequence[str],
-        finish_with: Callable[[list[Array]], Response],
+        finish_with: Callable[[Job, list[Array]], Response],
         began: float,
     ) -> None:
         self.protocol = protocol
@@ -102,7 +102,7 @@ class Jobs:
             outputs = self._more_outputs(content, policy)
         caller = headers.get(CALLER, "")
         job = Job(
-            "act", policy, content.obs, outputs, lambda results: self._acted(job, content, caller, results), began
+            "act", policy, content.obs, outputs, lambda job, results: self._acted(job, content, caller, results), began
         )
         self._check(job)
         return job
@@ -125,7 +125,7 @@ class Jobs:
             policy,
             content.feeds,
             outputs,
-            lambda results: self._inferred(job, content, caller, results),
+            lambda job, results: self._inferred(job, content, caller, results),
             began,
         )
         self._check(job)
@@ -154,7 +154,7 @@ class Jobs:
         Raises:
             PaddleportError: its policy cannot answer it.
         """
-        response = job.finish_with(results)
+        response = job.finish_with(job, results)
         times = (job.began, job.parsed, started, ended, perf_counter())
         self._statistics.done(job.policy, job.protocol, times, job.batch, runs)
         return response

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -96,6 +97,7 @@ class _Worker:
         threading.Thread(target=self._obey, daemon=True).start()
         await self._until(self._started)
         if not self._stop.is_set():
+            gc.freeze()  # what is there now stays; looking through it again and again costs every request a little
             listener.start()
             await self._stop.wait()
         self._handlers.ready = False

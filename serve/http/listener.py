@@ -84,12 +84,11 @@ class Listener:
 
     def bytes_of(self, response: Response, keep: bool, with_body: bool, request_id: str) -> bytes:
         """A response as it travels."""
-        lines = [f"HTTP/1.1 {response.status_line}\r\nDate: {self._date}\r\n"]
-        lines += [f"{name}: {value}\r\n" for name, value in response.headers]
-        if request_id:
-            lines.append(f"X-Request-Id: {request_id}\r\n")
-        lines.append("\r\n" if keep else "Connection: close\r\n\r\n")
-        head = "".join(lines).encode("latin-1", "replace")
+        headers = "".join([f"{name}: {value}\r\n" for name, value in response.headers])
+        given = f"X-Request-Id: {request_id}\r\n" if request_id else ""
+        end = "\r\n" if keep else "Connection: close\r\n\r\n"
+        text = f"HTTP/1.1 {response.status_line}\r\nDate: {self._date}\r\n{headers}{given}{end}"
+        head = text.encode("latin-1", "replace")
         return head + response.body if with_body else head
 
     def _accept(self) -> None:

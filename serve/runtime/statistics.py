@@ -1,18 +1,18 @@
 """What a worker counts, in a form that can be sent, added up over workers, and shown.
 
-Recording is made of list and dict increments, under one lock; what needs NumPy waits until a few dozen requests
-have come together.
+A request is noted by appending to a list; it is counted when a few hundred have come together, or somebody looks.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect_left
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 
+from paddleport.spaces import Array
 from serve.runtime.drift import Drift, DriftCounts
 from serve.runtime.policy import ServedPolicy
 
@@ -39,6 +39,9 @@ SECONDS = (
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 STAGES = ("parse", "queue", "infer", "encode")
 
+_TOGETHER = 512
+Done = tuple[ServedPolicy, str, tuple[float, float, float, float, float], int, int]
+
 S = TypeVar("S", bound=msgspec.Struct)
 
 
@@ -48,10 +51,11 @@ class Histogram(msgspec.Struct):
     counts: list[int]
     sum: float = 0.0
 
-    def add(self, value: float, edges: tuple[float, ...]) -> None:
-        """Count one value."""
-        self.counts[bisect_left(edges, value)] += 1
-        self.sum += value
+    def add(self, values: Array, edges: tuple[float, ...]) -> None:
+        """Count values."""
+        found = np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1).tolist()
+        self.counts = [before + more for before, more in zip(self.counts, found, strict=True)]
+        self.sum += float(values.sum())
 
 
 def _seconds() -> Histogram:
@@ -104,6 +108,7 @@ class Statistics:
         self._gone: dict[str, PolicyCounts] = {}
         self._drifts: dict[ServedPolicy, Drift] = {}
         self._other: dict[str, int] = {}
+        self._waiting: list[Done] = []
         self._started = time.time()
         self.now: dict[str, int] = {}
 
@@ -124,17 +129,27 @@ class Statistics:
             batch: its observations.
             runs: 1, or 0 where another request of its batch counts the run.
         """
-        began, parsed, started, ended, encoded = times
+        self._waiting.append((policy, protocol, times, batch, runs))
+        if len(self._waiting) >= _TOGETHER:
+            self._take_in()
+
+    def _take_in(self) -> None:
+        """Count what waits: a few hundred requests at once cost a tenth of what they cost one by one."""
         with self._lock:
-            counts = self._counts.get(policy) or self._new(policy)
-            key = protocol + " 200"
-            counts.requests[key] = counts.requests.get(key, 0) + 1
-            counts.parse.add(parsed - began, SECONDS)
-            counts.queue.add(started - parsed, SECONDS)
-            counts.infer.add(ended - started, SECONDS)
-            counts.encode.add(encoded - ended, SECONDS)
-            counts.batch.add(batch, BATCHES)
-            counts.runs += runs
+            waiting, self._waiting = self._waiting, []
+            grouped: dict[tuple[ServedPolicy, str], list[Done]] = {}
+            for done in waiting:
+                grouped.setdefault(done[:2], []).append(done)
+            for (policy, protocol), group in grouped.items():
+                counts = self._counts.get(policy) or self._new(policy)
+                key = protocol + " 200"
+                counts.requests[key] = counts.requests.get(key, 0) + len(group)
+                moments = np.array([done[2] for done in group])
+                for stage, seconds in zip(STAGES, np.diff(moments, axis=1).T, strict=True):
+                    getattr(counts, stage).add(seconds, SECONDS)
+                counts.batch.add(np.array([done[3] for done in group]), BATCHES)
+                counts.runs += sum(done[4] for done in group)
+                counts.last = time.time()
 
     def failed(self, policy: ServedPolicy | None, protocol: str, status: int) -> None:
         """A request was answered with an error."""
@@ -165,6 +180,7 @@ class Statistics:
 
     def snapshot(self) -> Counts:
         """Everything counted so far."""
+        self._take_in()
         with self._lock:
             policies = {key: _copy(counts) for key, counts in self._gone.items()}
             for policy, counts in self._counts.items():
@@ -177,6 +193,7 @@ class Statistics:
 
     def forget(self, still_open: list[ServedPolicy]) -> None:
         """Keep only the sums of policies that were closed."""
+        self._take_in()
         with self._lock:
             for policy in self._counts.keys() - set(still_open):
                 counts = self._counts.pop(policy)
