@@ -24,6 +24,7 @@ from paddleport.errors import PaddleportError
 from serve import worker
 from serve.address import Address
 from serve.control import grant
+from serve.door import Door
 from serve.messages import Channel, Commit, Denied, Done, Drain, Gather, Gathered, Open, Report, Wish
 from serve.runtime.controller import Controller
 from serve.runtime.local import look
@@ -332,9 +333,10 @@ def serve(settings: Settings, address: Address, listening: socket.socket, stop: 
 
     Raises:
         StartError: nothing can be served.
-        UsageError: the certificates cannot be used.
+        UsageError: the certificates or the token file cannot be used.
     """
-    worker.tls_context(settings)
+    worker.tls_context(settings)  # what cannot work is said once, here
+    Door(settings)
     logging.config.dictConfig(_LOGGING)
     Server(settings, address, listening).run(stop)
 

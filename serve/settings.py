@@ -13,6 +13,7 @@ import msgspec
 from paddleport.errors import UsageError
 from paddleport.manifest import PRECISIONS, Precision, check_name
 from paddleport.options import Flag
+from serve.runtime.guard import Guard
 
 PREFIX = "PADDLEPORT_"
 _AT_LEAST_ONE = ("max_body_bytes", "max_batch", "max_connections", "max_queue", "workers")
@@ -117,6 +118,7 @@ class Settings:
             raise UsageError("--tls-client-ca needs HTTPS", todo="Give --tls-certificate and --tls-key too")
         self.pins()
         self.ood_limit()
+        Guard(self.guard)
 
     def pins(self) -> dict[str, int | None]:
         """The policies that have to be ready, with the version that is pinned, or None for the newest.

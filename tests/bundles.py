@@ -233,3 +233,53 @@ def _golden(
     results = dict(zip(names, Session(model).run(obs, names), strict=True))
     vectors = {f"{precision}.{name}": array for precision in precisions for name, array in results.items()}
     return {**obs, **vectors}
+
+
+def publish_gaussian(models: Path, name: str = "drawn", *, log_std: float = -1.0) -> Path:
+    """Publish the Box policy with a standard deviation, so that actions can be drawn from it."""
+    low, high = np.float32(BOX_LOW), np.float32(BOX_HIGH)
+    constants = {
+        "weight": np.eye(4, 2, dtype=np.float32),
+        "half": (high - low) / 2,
+        "middle": (high + low) / 2,
+        "zero": np.zeros(1, np.float32),
+        "spread": np.full(2, log_std, np.float32),
+        "least": np.float32(-1),
+        "most": np.float32(1),
+    }
+    nodes = [
+        helper.make_node("Gemm", ["obs", "weight"], ["mean"]),
+        helper.make_node("Clip", ["mean", "least", "most"], ["inside"]),
+        helper.make_node("Mul", ["inside", "half"], ["scaled"]),
+        helper.make_node("Add", ["scaled", "middle"], ["action"]),
+        helper.make_node("Mul", ["mean", "zero"], ["nothing"]),
+        helper.make_node("Add", ["nothing", "spread"], ["log_std"]),
+    ]
+    outputs = [_info("action", "float32", 2), _info("mean", "float32", 2), _info("log_std", "float32", 2)]
+    outputs.append(_info("value", "float32"))
+    space = Box(shape=(2,), dtype="float32", low=BOX_LOW, high=BOX_HIGH)
+    return _publish(models, name, _model(nodes, constants, outputs), space, "affine", outputs, int8=False)
+
+
+def publish_values(models: Path, name: str = "values") -> Path:
+    """Publish a policy as DQN gives it: q_values and no distribution."""
+    weight = np.array([[0, 0], [0, 0], [-1, 1], [-0.5, 0.5]], dtype=np.float32)
+    nodes = [
+        helper.make_node("Gemm", ["obs", "weight"], ["q_values"]),
+        helper.make_node("ArgMax", ["q_values"], ["action"], axis=1, keepdims=0),
+    ]
+    outputs = [_info("action", "int64"), _info("q_values", "float32", 2)]
+    model = _graph(nodes, {"weight": weight}, outputs, OBSERVATION_SPACE)
+    return _publish(models, name, model, Discrete(n=2), "argmax", outputs, int8=False)
+
+
+def publish_unruly(models: Path, name: str = "unruly") -> Path:
+    """Publish a policy whose action leaves its bounds where position is above 10: nothing in its graph clips it."""
+    constants = {"weight": np.eye(4, 2, dtype=np.float32) / 10}
+    nodes = [
+        helper.make_node("Gemm", ["obs", "weight"], ["mean"]),
+        helper.make_node("Identity", ["mean"], ["action"]),
+    ]
+    outputs = [_info("action", "float32", 2), _info("mean", "float32", 2), _info("value", "float32")]
+    space = Box(shape=(2,), dtype="float32", low=-1.0, high=1.0)
+    return _publish(models, name, _model(nodes, constants, outputs), space, "affine", outputs, int8=False)

@@ -27,8 +27,11 @@ _ERRORS = {
 _OF_ALL = ("400", "401", "403", "413", "429", "503", "504")
 _NAME: Schema = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 _VERSION: Schema = {
-    "name": "version", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 1, "maximum": 999999999},
-}  # fmt: skip
+    "name": "version",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "integer", "minimum": 1, "maximum": 999_999_999},
+}
 _ANYTHING: Schema = {}
 _OBJECT: Schema = {"type": "object"}
 

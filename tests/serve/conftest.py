@@ -28,7 +28,7 @@ class RunningServer:
     def wait_until_ready(self) -> None:
         while not self.url and self.process.poll() is None and time.monotonic() < self.started + START_SECONDS:
             time.sleep(0.005)
-            self.url = next((found[1] for line in self.lines if (found := re.search(r" at (http://\S+)", line))), "")
+            self.url = next((found[1] for line in self.lines if (found := re.search(r" at (https?://\S+)", line))), "")
         assert self.url, f"the server did not start: {self.lines}"
         self.pool = urllib3.connection_from_url(self.url, retries=False, timeout=10.0)
 
@@ -36,7 +36,7 @@ class RunningServer:
 
     @property
     def address(self) -> tuple[str, int]:
-        host, port = self.url.removeprefix("http://").rsplit(":", 1)
+        host, port = self.url.split("://")[1].rsplit(":", 1)
         return host, int(port)
 
     def connect(self) -> socket.socket:
@@ -95,6 +95,12 @@ def server(models, tmp_path_factory):
     finally:
         code = running.stop()
     assert code == 0, running.lines
+
+
+@pytest.fixture(scope="session")
+def launcher():
+    """`launch`, for fixtures of wider scopes than a test's; they stop what they start."""
+    return launch
 
 
 @pytest.fixture

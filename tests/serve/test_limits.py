@@ -1,0 +1,270 @@
+"""Clients that are slow, greedy or broken hold up nobody else, and are told."""
+
+import gzip
+import json
+import re
+import socket
+import threading
+import time
+
+import pytest
+
+import bundles
+
+BODY = json.dumps({"observation": [0, 0, 1, 0]}).encode()
+ACT = "/v1/policies/cartpole/act"
+HEAD = f"POST {ACT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(BODY)}\r\n".encode()
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("limits") / "models"
+    bundles.publish_discrete(folder)
+    bundles.publish_unruly(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def impatient(models, launcher, tmp_path_factory):
+    options = ("--header-timeout", "1", "--body-timeout", "1", "--idle-timeout", "1", "--max-connections", "60")
+    running = launcher(models, *options, cwd=tmp_path_factory.mktemp("limits"))
+    running.wait_until_ready()
+    yield running
+    assert running.stop() == 0
+
+
+def answer_of(connection) -> bytes:
+    data = b""
+    while part := connection.recv(65536):
+        data += part
+    return data
+
+
+@pytest.mark.parametrize(("sent", "what"), [(HEAD[:30], "head"), (HEAD + b"\r\n" + BODY[:9], "body")])
+def test_a_request_that_stalls_is_a_408(impatient, sent, what):
+    with impatient.connect() as connection:
+        connection.sendall(sent)
+        began = time.monotonic()
+        answer = answer_of(connection)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert what.encode() in answer
+    assert 0.5 < time.monotonic() - began < 5.0
+
+
+def test_a_head_that_trickles_in_is_a_408_however_steadily(impatient):
+    with impatient.connect() as connection:
+        connection.sendall(HEAD)
+        with pytest.raises((BrokenPipeError, ConnectionResetError, AssertionError)):
+            for index in range(40):
+                connection.sendall(f"X-{index}: y\r\n".encode())
+                time.sleep(0.1)
+            assert not connection.recv(100).startswith(b"HTTP/1.1 408")
+
+
+def test_a_silent_connection_is_closed(impatient):
+    with impatient.connect() as connection:
+        assert connection.recv(10) == b""
+    with impatient.connect() as connection:
+        connection.sendall(HEAD + b"\r\n" + BODY)
+        assert connection.recv(10_000).startswith(b"HTTP/1.1 200")
+        assert connection.recv(10) == b""
+
+
+def test_stalled_clients_hold_up_nobody(impatient):
+    stalled = [impatient.connect() for _ in range(40)]
+    try:
+        for connection in stalled:
+            connection.sendall(HEAD + b"\r\n" + BODY[:5])
+        for _ in range(20):
+            assert impatient.act("cartpole", {"observation": [0, 0, 1, 0]})[0] == 200
+    finally:
+        for connection in stalled:
+            connection.close()
+
+
+def test_connections_beyond_the_most_are_told_so(impatient):
+    time.sleep(0.3)
+    waiting = [impatient.connect() for _ in range(80)]
+    try:
+        time.sleep(0.2)
+        answers = []
+        for connection in waiting:
+            connection.settimeout(0.05)
+            try:
+                answers.append(connection.recv(1000))
+            except TimeoutError:
+                continue
+        told = [answer for answer in answers if answer.startswith(b"HTTP/1.1 503 ")]
+        assert told
+        assert all(b"Retry-After" in answer for answer in told)
+    finally:
+        for connection in waiting:
+            connection.close()
+    time.sleep(0.5)
+    assert impatient.act("cartpole", {"observation": [0, 0, 1, 0]})[0] == 200
+
+
+SMUGGLED = {
+    "two lengths": b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
+    "length and chunks": b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\n\r\n",
+    "chunked and more": b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    "odd chunked": b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+    "signed length": b"Content-Length: +5\r\n\r\nhello",
+    "hexadecimal length": b"Content-Length: 0x5\r\n\r\nhello",
+    "space before the colon": b"Content-Length : 5\r\n\r\nhello",
+    "folded header": b"X-A: b\r\n c\r\nContent-Length: 0\r\n\r\n",
+    "bare newline in a header": b"X-A: b\nContent-Length: 5\r\n\r\nhello",
+    "null in a header": b"X-A: b\x00c\r\nContent-Length: 0\r\n\r\n",
+    "bad chunk": b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+}
+
+
+@pytest.mark.parametrize("case", SMUGGLED)
+def test_ambiguous_framing_is_one_refusal_and_the_end_of_the_connection(server, case):
+    with server.connect() as connection:
+        connection.sendall(f"POST {ACT} HTTP/1.1\r\nHost: x\r\n".encode() + SMUGGLED[case])
+        connection.shutdown(socket.SHUT_WR)
+        answer = answer_of(connection)
+    assert len(re.findall(rb"HTTP/1\.1 \d\d\d ", answer)) == 1, answer
+    assert answer.startswith(b"HTTP/1.1 4"), answer
+    assert b"error" in answer
+
+
+def test_a_head_beyond_all_measure_is_a_431(server):
+    for lines in (b"X-A: " + b"a" * 70_000 + b"\r\n", b"".join(b"X-%d: y\r\n" % i for i in range(200))):
+        with server.connect() as connection:
+            connection.sendall(HEAD + lines + b"\r\n" + BODY)
+            assert answer_of(connection).startswith(b"HTTP/1.1 431 ")
+
+
+def test_requests_sent_together_are_answered_in_order(server):
+    one = HEAD + b"\r\n" + BODY
+    listing = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+    with server.connect() as connection:
+        connection.sendall(one + listing + one + listing * 20 + one + b"GET / BAD\r\n\r\n")
+        answer = answer_of(connection)
+    kinds = [b"action" if b'"action"' in part else b"live" for part in answer.split(b"HTTP/1.1 200 OK")[1:]]
+    assert kinds == [b"action", b"live", b"action", *[b"live"] * 20, b"action"]
+    assert b"HTTP/1.1 400 " in answer
+
+
+def test_expect_and_head_and_http_1_0(server):
+    with server.connect() as connection:
+        connection.sendall(HEAD + b"Expect: 100-continue\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 100 Continue")
+        connection.sendall(BODY)
+        assert connection.recv(10_000).startswith(b"HTTP/1.1 200 ")
+        connection.sendall(b"HEAD /v2/health/live HTTP/1.0\r\n\r\n")
+        answer = answer_of(connection)
+    assert answer.endswith(b"\r\n\r\n")
+    assert b"Connection: close" in answer
+
+
+def test_batches_and_decompressed_bodies_are_bounded(start_server, models):
+    server = start_server(models, "--max-batch", "3", "--max-body-bytes", "100000")
+    status, answer = server.act("cartpole", {"observations": [[0, 0, 1, 0]] * 4})
+    assert status == 400
+    assert "at most 3 observations" in answer["error"]
+    bomb = gzip.compress(b" " * 50_000_000)
+    assert server.request("POST", ACT, bomb, {"Content-Encoding": "gzip"})[0] == 413
+
+
+def test_too_much_that_waits_is_a_503_and_too_long_a_504(start_server, models):
+    server = start_server(
+        models, "--batching", "on", "--max-batch-delay-us", "500000", "--deadline", "0.2", "--max-queue", "4"
+    )
+    answers = []
+
+    def ask():
+        with server.connect() as connection:
+            connection.sendall(HEAD + b"Connection: close\r\n\r\n" + BODY)
+            answers.append(answer_of(connection))
+
+    threads = [threading.Thread(target=ask) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = sorted(answer[9:12] for answer in answers)
+    assert found.count(b"504") == 4
+    assert found.count(b"503") == 6
+    assert all(b"Retry-After" in answer for answer in answers if answer[9:12] == b"503")
+
+
+def test_batched_answers_equal_those_of_one_at_a_time(start_server, models):
+    server = start_server(models, "--batching", "on", "--max-batch-delay-us", "5000")
+    rows = [[0.0, 0.0, (index - 20) / 10, 0.1] for index in range(40)]
+    answers: dict[int, object] = {}
+
+    def ask(index):
+        body = {"observation": rows[index]} if index % 5 else {"observation": ["bad"]}
+        answers[index] = server.act("cartpole", body)
+
+    threads = [threading.Thread(target=ask, args=(index,)) for index in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for index, (status, answer) in answers.items():
+        if index % 5:
+            assert answer["action"] == bundles.discrete_action(rows[index])
+        else:
+            assert status == 400
+    stats = server.request("GET", "/v2/models/cartpole/stats")[2]["model_stats"][0]
+    assert stats["inference_count"] == 32
+    assert stats["execution_count"] < 32
+
+
+def test_observations_far_from_the_training_are_counted_and_refused_on_request(start_server, models):
+    server = start_server(models, "--ood", "reject:6")
+    assert server.act("cartpole", {"observation": [0, 0, 1, 0]})[0] == 200
+    status, answer = server.act("cartpole", {"observation": [0, 0, 50, 0]})
+    assert status == 422
+    assert "angle at" in answer["error"]
+    metrics = server.pool.request("GET", "/metrics").data.decode()
+    assert 'paddleport_ood_far_total{policy="cartpole",version="1"} 1.0' in metrics
+    drift = server.request("GET", "/v1/statistics")[2]["counts"]["policies"]["cartpole/1"]["drift"]
+    assert drift["features"] == list(bundles.OBSERVATION_SPACE.names)
+    assert drift["observations"] == 2
+
+
+@pytest.mark.parametrize(
+    ("guard", "status", "action"), [("error", 500, None), ("[0.5, 0]", 200, [0.5, 0.0]), ("last", 200, [0.5, 0.25])]
+)
+def test_an_action_out_of_bounds_does_not_leave(start_server, models, guard, status, action):
+    server = start_server(models, "--guard", guard)
+    caller = {"Paddleport-Caller": "robot-1"}
+    path = "/v1/policies/unruly/act"
+    assert server.request("POST", path, b'{"observation": [5, 2.5, 0, 0]}', caller)[2]["action"] == [0.5, 0.25]
+    answered, _, content = server.request("POST", path, b'{"observation": [50, 0, 0, 0]}', caller)
+    assert answered == status
+    assert content.get("action") == action
+    metrics = server.pool.request("GET", "/metrics").data.decode()
+    assert 'paddleport_guard_breaches_total{policy="unruly",version="1",what="out of bounds"} 1.0' in metrics
+    if guard == "last":
+        assert server.request("POST", path, b'{"observation": [50, 0, 0, 0]}')[0] == 500
+
+
+@pytest.mark.parametrize(("option", "value"), [("--guard", "maybe"), ("--ood", "reject:-1"), ("--ood", "perhaps")])
+def test_watch_and_guard_that_cannot_be_meant(models, run_serve, option, value):
+    assert run_serve("--models", str(models), "--port", "0", option, value)[0] == 2
+
+
+def test_every_request_is_one_line_of_json_in_the_access_log(models, tmp_path):
+    import subprocess
+    import sys
+
+    command = [sys.executable, "-m", "paddleport", "serve", "--models", str(models), "--port", "0", "--access-log"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as process:
+        url = process.stderr.readline().split(" at ")[1].strip()
+        import urllib3
+
+        with urllib3.connection_from_url(url) as pool:
+            pool.request("POST", ACT, body=BODY, headers={"X-Request-Id": "me"})
+            pool.request("GET", "/nothing")
+        lines = [json.loads(process.stdout.readline()) for _ in range(2)]
+        process.terminate()
+    assert (lines[0]["id"], lines[0]["status"]) == ("me", 200)
+    assert lines[1]["status"] == 404
+    assert lines[0]["path"] == ACT
+    assert lines[0]["ms"] > 0
