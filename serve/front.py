@@ -69,9 +69,11 @@ class Front:
 
     def __call__(self, request: Request) -> Response | asyncio.Future[Response]:
         """Answer one request, at once or later; never raises."""
-        self._ids.of(request)
         if self._log is None:
+            if "x-request-id" in request.headers:
+                self._ids.of(request)
             return self._answer(request)
+        self._ids.of(request)
         began = perf_counter()
         answer = self._answer(request)
         if isinstance(answer, Response):

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from paddleport.manifest import Manifest
-from paddleport.spaces import Array, Box, Discrete, Leaves, MultiBinary, MultiDiscrete, batch_size, leaf_spaces
+from paddleport.spaces import Array, Box, Discrete, Leaves, MultiBinary, MultiDiscrete, batch_size, joined, leaf_spaces
 
 FAR = 4.0
 """Standard deviations from which an observation counts as far."""
@@ -124,7 +124,7 @@ class Drift:
             if acted := [actions for _, actions in waiting if actions is not None]:
                 _add_actions(counts, self._manifest, np.concatenate(acted))
             if self._reference:
-                rows = np.concatenate([features(self._manifest, obs) for obs, _ in waiting])
+                rows = features(self._manifest, joined([obs for obs, _ in waiting]))
                 _add_distances(counts, distances(self._reference, rows))
 
 

@@ -193,10 +193,8 @@ def test_triton_configuration_and_statistics(server):
     assert {"cartpole", "drawn", "values"} <= names
 
 
-def test_request_ids_are_the_clients_or_ours(server):
+def test_a_request_id_of_the_clients_comes_back_unless_it_could_do_harm(server):
     path, body = "/v1/policies/cartpole/act", json.dumps({"observation": OBS}).encode()
     assert server.request("POST", path, body, {"X-Request-Id": "abc-1"})[1]["X-Request-Id"] == "abc-1"
-    ours = {server.request("POST", path, body)[1]["X-Request-Id"] for _ in range(3)}
-    assert len(ours) == 3
     odd = server.request("POST", path, body, {"X-Request-Id": "a b<c>"})[1]["X-Request-Id"]
     assert "<" not in odd
