@@ -26,7 +26,7 @@ BIN    := $(VENV)/bin
 RUN_PY := $(BIN)/python -P
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train resume board evaluate quantize export serve test test-slow gpu-check lint format clean
+.PHONY: help setup demo train resume board evaluate quantize export serve test test-slow gpu-check bench-serve lint format clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s%s\n", $$1, $$2}'
@@ -83,6 +83,14 @@ test-slow: setup ## run the long learning runs as well
 
 gpu-check: setup ## on a GPU: train in float32 and in mixed precision, and compare them in a table
 	$(RUN_PY) tools/gpu_check.py $(ARGS)
+
+bench-serve: setup $(foreach peer,mosec mlserver litserve,build/peers/$(peer)/.ready) ## the policy server beside others; needs wrk
+	$(BIN)/python -m benchmarks.serve $(ARGS)
+
+build/peers/%/.ready: benchmarks/peers/serve_%/requirements.txt
+	$(PYTHON) -m venv build/peers/$*
+	build/peers/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
 
 lint: setup ## ruff, mypy, import rules, the Dockerfile
 	$(BIN)/ruff check .

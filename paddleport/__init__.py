@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from paddleport.bundle import Bundle
-    from paddleport.client import Client
+    from paddleport.client import AsyncClient, Client
     from paddleport.policy import Policy
 
 from paddleport.errors import PaddleportError
 
 __version__ = "0.1.0"
-__all__ = ["Bundle", "Client", "PaddleportError", "Policy", "__version__"]
+__all__ = ["AsyncClient", "Bundle", "Client", "PaddleportError", "Policy", "__version__"]
 
-_HOMES = {"Bundle": "bundle", "Client": "client", "Policy": "policy"}
+_HOMES = {"AsyncClient": "client", "Bundle": "bundle", "Client": "client", "Policy": "policy"}
 
 
 def __getattr__(name: str) -> object:

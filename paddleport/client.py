@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
 import http.client
 import io
 import socket
 import time
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
@@ -59,6 +62,7 @@ class Client:
         url: the server's, such as `http://127.0.0.1:8000`.
         timeout: seconds until a request is given up, whatever has arrived by then.
         retries: how often a request is repeated.
+        token: what `paddleport token` printed, where the server asks for one.
 
     Example:
         >>> with Client("http://127.0.0.1:8000") as client:
@@ -66,38 +70,58 @@ class Client:
         1
     """
 
-    def __init__(self, url: str, *, timeout: float = 10.0, retries: int = 3) -> None:
-        self._prefix, self._pool = _connect(url)
+    def __init__(self, url: str, *, timeout: float = 10.0, retries: int = 3, token: str | None = None) -> None:
+        self._prefix, self._pool = _connect(url, token)
         self.url = url.rstrip("/")
         self._timeout = timeout
         self._retries = retries
 
-    def act(self, name: str, obs: Any, version: int | None = None) -> Any:  # noqa: ANN401 - array or list in; int or array out
-        """The deterministic action for one observation: an int for Discrete, an array for other spaces.
+    def act(
+        self,
+        name: str,
+        obs: Any,  # noqa: ANN401 - array or list in; int or array out
+        version: int | None = None,
+        *,
+        deterministic: bool = True,
+        seed: int | None = None,
+    ) -> Any:  # noqa: ANN401
+        """The action for one observation: an int for Discrete, an array for other spaces.
 
         Args:
             name: the policy.
             obs: the raw observation: an array, a list, a dict of these where the space is one, or what `env.reset()`
                 returned.
             version: of the policy; by default the newest that is ready.
+            deterministic: the policy's best action; else one that is drawn from its distribution.
+            seed: of the draw: the same seed, the same action.
 
         Raises:
             ObservationError: the observation does not belong to the policy's space.
             UsageError: no policy can have this name.
             ServerError: the server cannot be reached, or refuses the request for another reason.
         """
-        action = self._ask("POST", _act_path(name, version), _Action, {"observation": _plain(obs)}).action
+        content = {"observation": _plain(obs), **_drawing(deterministic, seed)}
+        action = self._ask("POST", _act_path(name, version), _Action, content).action
         return action if isinstance(action, int) else self._array(action)
 
-    def act_batch(self, name: str, obs: Any, version: int | None = None) -> Array:  # noqa: ANN401
-        """The deterministic actions for observations [batch, …]: [batch] for Discrete, [batch, …] for other spaces.
+    def act_batch(
+        self,
+        name: str,
+        obs: Any,  # noqa: ANN401
+        version: int | None = None,
+        *,
+        deterministic: bool = True,
+        seed: int | None = None,
+    ) -> Array:
+        """The actions for observations [batch, …], as `act`: [batch] for Discrete, [batch, …] for other spaces.
 
         Raises:
             ObservationError: an observation does not belong to the policy's space.
             UsageError: no policy can have this name.
             ServerError: the server cannot be reached, or refuses the request for another reason.
         """
-        answer = self._ask("POST", _act_path(name, version), _Actions, {"observations": _plain(obs)})
+        content = {"observations": _plain(obs), **_drawing(deterministic, seed)}
+        answer = self._ask("POST", _act_path(name, version), _Actions, content)
         return self._array(answer.actions)
 
     def policies(self) -> list[dict[str, Any]]:
@@ -195,6 +219,74 @@ class Client:
         )
 
 
+class AsyncClient:
+    """The same for asyncio: each request waits in a thread, on a connection that is kept, while the event loop goes on.
+
+    Args:
+        url: the server's.
+        timeout: as `Client`'s.
+        retries: as `Client`'s.
+        token: as `Client`'s.
+        concurrency: most requests at a time; more wait.
+
+    Example:
+        >>> async with AsyncClient("http://127.0.0.1:8000") as client:
+        ...     await asyncio.gather(*(client.act("cartpole", obs) for obs in observations))
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = 10.0,
+        retries: int = 3,
+        token: str | None = None,
+        concurrency: int = _CONNECTIONS,
+    ) -> None:
+        self._client = Client(url, timeout=timeout, retries=retries, token=token)
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="paddleport-client")
+
+    async def act(self, name: str, obs: Any, version: int | None = None, **drawing: Any) -> Any:  # noqa: ANN401
+        """As `Client.act`."""
+        return await self._run(self._client.act, name, obs, version, **drawing)
+
+    async def act_batch(self, name: str, obs: Any, version: int | None = None, **drawing: Any) -> Array:  # noqa: ANN401
+        """As `Client.act_batch`."""
+        return await self._run(self._client.act_batch, name, obs, version, **drawing)
+
+    async def policies(self) -> list[dict[str, Any]]:
+        """As `Client.policies`."""
+        return await self._run(self._client.policies)
+
+    async def ready(self) -> bool:
+        """As `Client.ready`."""
+        return await self._run(self._client.ready)
+
+    def close(self) -> None:
+        """Close the connections; what is on its way is waited for by its own time limit."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._client.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def _run(self, ask: Callable[..., T], *arguments: Any, **named: Any) -> T:  # noqa: ANN401
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, functools.partial(ask, *arguments, **named))
+
+
+def _drawing(deterministic: bool, seed: int | None) -> dict[str, Any]:
+    """The fields that ask for a draw; a server older than they are need not know them for a deterministic action."""
+    if deterministic and seed is None:
+        return {}
+    return {"deterministic": deterministic, **({} if seed is None else {"seed": seed})}
+
+
 class _Answer(NamedTuple):
     status: int
     kind: str | None
@@ -241,13 +333,15 @@ class _SecureConnection(HTTPSConnection):
     response_class = _Response
 
 
-def _connect(url: str) -> tuple[str, urllib3.HTTPConnectionPool]:
+def _connect(url: str, token: str | None = None) -> tuple[str, urllib3.HTTPConnectionPool]:
     """The path that the URL has, and connections to its host, none of which is open yet."""
     try:
         parsed = urllib3.util.parse_url(url.rstrip("/"))
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise ValueError("a scheme and a host are needed")
         headers = {"Content-Type": "application/json"}
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
         pool = urllib3.connection_from_url(url, maxsize=_CONNECTIONS, retries=False, headers=headers)
     except (LocationValueError, ValueError, AttributeError) as error:
         raise UsageError("This is no server's URL", expected="such as http://127.0.0.1:8000", got=repr(url)) from error

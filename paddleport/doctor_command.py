@@ -21,7 +21,7 @@ from paddleport.options import Flag
 
 _PACKAGES = (
     *("paddlepaddle", "paddlepaddle-gpu", "paddle2onnx", "paddleslim", "onnx", "onnxruntime", "onnxruntime-gpu"),
-    *("tensorrt-cu12", "tensorrt-cu13", "numpy", "gymnasium", "gym", "visualdl", "safetensors", "flask", "granian"),
+    *("tensorrt-cu12", "tensorrt-cu13", "numpy", "gymnasium", "gym", "visualdl", "safetensors", "flask", "uvloop"),
     *("msgspec", "orjson", "tyro", "rich", "urllib3"),
 )
 

@@ -41,7 +41,7 @@ class Session:
                 todo=f"This machine has {', '.join(runtime.get_available_providers())}",
             )
         self.output_names: list[str] = [output.name for output in self._session.get_outputs()]
-        # Below its wrapper: that costs a third of a small policy's run, and on an error falls back to the CPU in silence.
+        # Below its wrapper, which costs a third of a small policy's run, and falls back to the CPU in silence.
         inner = getattr(self._session, "_sess", None)
         self._run: Callable[..., Any] = self._session.run if inner is None else inner.run
         self.input_names: list[str] = [given.name for given in self._session.get_inputs()]

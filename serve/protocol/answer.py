@@ -46,7 +46,7 @@ def encode(request: InferRequest, results: Sequence[Array], model: str, version:
 
 def _output(name: str, array: Array, raw: list[bytes] | None) -> dict[str, Any]:
     """One output's JSON; its bytes are appended to `raw` where that is given."""
-    output: dict[str, Any] = {"name": name, "datatype": tensors.datatype_of(array.dtype.name), "shape": array.shape}
+    output: dict[str, Any] = {"name": name, "datatype": tensors.DATATYPE_OF[array.dtype], "shape": array.shape}
     if raw is None:
         output["data"] = array.ravel()
     else:

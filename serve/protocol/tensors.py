@@ -17,6 +17,8 @@ _DATATYPES = {
     **{f"int{bits}": f"INT{bits}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"UINT{bits}" for bits in (8, 16, 32, 64)},
 }
+DATATYPE_OF = {np.dtype(name): datatype for name, datatype in _DATATYPES.items()}
+"""The protocol's name of a NumPy type; to ask the type for its own name takes ten times as long."""
 _ELEMENT_LIMIT = 2**40
 _MOST_DIMENSIONS = 32  # NumPy's own limit
 

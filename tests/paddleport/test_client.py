@@ -1,5 +1,6 @@
 """The HTTP client against a real server, and against one that misbehaves."""
 
+import asyncio
 import contextlib
 import http.server
 import json
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import bundles
-from paddleport import Client
+from paddleport import AsyncClient, Client
 from paddleport.errors import ObservationError, ServerError, UsageError
 
 OBS = [0.1, -0.2, 0.05, 0.3]
@@ -151,6 +152,43 @@ def test_many_threads_share_a_client(client):
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_draws_are_asked_for_and_refused_where_there_is_nothing_to_draw_from(client):
+    rows = [[0, 0, 0, 0]] * 50
+    first, again = (client.act_batch("cartpole", rows, deterministic=False, seed=5) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert set(first) == {0, 1}
+    assert client.act("cartpole", OBS, deterministic=False, seed=1) in (0, 1)
+    with pytest.raises(ServerError, match="no distribution"):
+        client.act("reacher", OBS, deterministic=False)
+
+
+def test_many_requests_of_one_event_loop_are_on_their_way_at_once(url):
+    async def ask():
+        async with AsyncClient(url, concurrency=8) as client:
+            assert await client.ready()
+            assert [one["name"] for one in await client.policies()] == ["cartpole", "reacher"]
+            rows = [[0, 0, (index - 50) / 10, 0.3] for index in range(100)]
+            actions = await asyncio.gather(*(client.act("cartpole", row) for row in rows))
+            assert actions == [bundles.discrete_action(row) for row in rows]
+            np.testing.assert_array_equal(await client.act_batch("cartpole", rows), actions)
+            with pytest.raises(ObservationError):
+                await client.act("cartpole", [1])
+
+    asyncio.run(ask())
+
+
+def test_the_token_goes_with_every_request():
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        Client(f"http://127.0.0.1:{listening.getsockname()[1]}", token="pp-abc", timeout=0.5, retries=0) as client,
+    ):
+        thread = threading.Thread(target=client.ready)
+        thread.start()
+        with listening.accept()[0] as connection:
+            assert b"Authorization: Bearer pp-abc\r\n" in connection.recv(10_000)
+        thread.join()
 
 
 def test_lost_connection_and_503_are_tried_again(unreliable):

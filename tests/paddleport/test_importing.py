@@ -91,7 +91,7 @@ import paddleport, paddleport.bundle, paddleport.checkpoint, paddleport.cli, pad
 print(*{name.partition(".")[0] for name in sys.modules})
 """
     loaded = set(_output(None, None, sys.executable, "-c", code).split())
-    heavy = {"paddle", "paddleslim", "paddle2onnx", "gymnasium", "gym", "flask", "granian", "onnx", "onnxruntime"}
+    heavy = {"paddle", "paddleslim", "paddle2onnx", "gymnasium", "gym", "flask", "uvloop", "onnx", "onnxruntime"}
     assert not loaded & (heavy | {"train", "quantize", "export", "serve", "safetensors"})
 
 
