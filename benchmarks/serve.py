@@ -67,7 +67,8 @@ def subjects(policy: str, only: list[str]) -> list[Subject]:
     peers = {"mosec": ("json", "/inference"), "mlserver": ("infer", "/v2/models/policy/infer"),
              "litserve": ("json", "/predict")}  # fmt: skip
     found += [Subject(name, *how) for name, how in peers.items() if (PEERS / name / "bin" / "python").exists()]
-    # A peer is asked in its plainest form; images as JSON are no fair question to any of them.
+    if len(SHAPES[policy]) == 3:  # an image as JSON is no fair question to anybody's parser
+        found = [one for one in found if one.name == "paddleport"]
     return [one for one in found if not only or one.name in only]
 
 

@@ -182,7 +182,7 @@ def test_many_requests_of_one_event_loop_are_on_their_way_at_once(url):
 def test_the_token_goes_with_every_request():
     with (
         socket.create_server(("127.0.0.1", 0)) as listening,
-        Client(f"http://127.0.0.1:{listening.getsockname()[1]}", token="pp-abc", timeout=0.5, retries=0) as client,
+        Client(f"http://127.0.0.1:{listening.getsockname()[1]}", token="pp-abc", timeout=0.5, retries=0) as client,  # noqa: S106
     ):
         thread = threading.Thread(target=client.ready)
         thread.start()

@@ -1,9 +1,13 @@
 """Random bodies and headers: never a 5xx, always JSON."""
 
+import contextlib
 import gzip
 import json
+import re
+import socket
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -93,3 +97,54 @@ def test_random_paths_never_break_the_server(call, method, parts):
     assert status in (200, 400, 404, 405), answer
     if status != 200 and method != "HEAD":
         assert "error" in json.loads(answer)
+
+
+RAW_HEADS = st.lists(
+    st.sampled_from(
+        [b"Host: x", b"Content-Length: 5", b"Content-Length: 40", b"Transfer-Encoding: chunked", b"Connection: close",
+         b"Expect: 100-continue", b"Upgrade: h2c", b"Content-Encoding: gzip", b"Inference-Header-Content-Length: 0",
+         b"Authorization: Bearer x", b"Content-Type: application/msgpack", b"Content-Type: application/x-npy"]
+    )
+    | st.binary(max_size=20),
+    max_size=5,
+)  # fmt: skip
+STARTS = st.sampled_from(
+    [b"POST /v1/policies/cartpole/act HTTP/1.1", b"POST /v2/models/cartpole/infer HTTP/1.1", b"GET / HTTP/1.1",
+     b"GET /metrics HTTP/1.0", b"PRI * HTTP/2.0", b"POST http://x/v1/policies HTTP/1.1"]
+) | st.binary(max_size=30)  # fmt: skip
+SENT = st.builds(lambda start, heads, body: b"\r\n".join([start, *heads, b"", body]), STARTS, RAW_HEADS, BODIES)
+
+
+def fuzz_the_socket(server, sent):
+    with server.connect() as connection:
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        answer = b""
+        with contextlib.suppress(ConnectionResetError):
+            while part := connection.recv(65536):
+                answer += part
+    for status in re.findall(rb"HTTP/1\.1 (\d\d\d) ", answer):
+        assert status[:1] != b"5" or status in (b"501", b"503", b"504"), answer
+    if re.match(rb"HTTP/1\.1 4\d\d ", answer):
+        assert b'{"error":"' in answer
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sent=SENT)
+def test_random_bytes_on_the_socket_never_break_the_server(server, sent):
+    fuzz_the_socket(server, sent)
+
+
+@pytest.mark.slow
+@settings(max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sent=SENT)
+def test_ten_thousand_random_requests_kill_no_worker(server, sent):
+    before = server.workers()
+    fuzz_the_socket(server, sent)
+    assert server.workers() == before
+
+
+def test_the_worker_is_still_the_one_that_began(server):
+    pids = server.workers()
+    assert len(pids) == 1
+    assert not any("replaced" in line for line in server.lines)

@@ -2,6 +2,7 @@
 
 import json
 import struct
+import threading
 
 import numpy as np
 import pytest
@@ -163,3 +164,32 @@ def test_binary_tensor_after_json_of_odd_length(call):
     for padding in ("", " ", "  ", "   "):
         text = json.dumps(request(parameters={"binary_data_size": 48})).encode() + padding.encode()
         assert infer(call, text, OBS.tobytes())[0] == 200
+
+
+def test_many_clients_at_once_get_the_answers_that_one_gets(server, client):
+    """32 threads, each with a client of its own, 200 requests a thread, JSON and binary in turn."""
+    rows = np.random.default_rng(5).normal(size=(200, 4)).astype(np.float32)
+    expected = client.infer("cartpole", given(True, rows)).as_numpy("action")
+    wrong = []
+
+    def ask(number):
+        with triton.InferenceServerClient(server.url.removeprefix("http://")) as own:
+            for index in range(200):
+                result = own.infer("cartpole", given((index + number) % 2 == 0, rows[index : index + 1]))
+                if result.as_numpy("action")[0] != expected[index]:
+                    wrong.append((number, index))
+        done.append(number)
+
+    done: list[int] = []
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(32)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) == 32
+    assert not wrong
+
+
+def test_compressed_answers_are_read_by_the_client(client):
+    result = client.infer("cartpole", given(True), response_compression_algorithm="gzip")
+    np.testing.assert_array_equal(result.as_numpy("action"), [bundles.discrete_action(row) for row in OBS])
