@@ -21,6 +21,7 @@ from export.publish import npz_bytes, publish
 from export.qdq import quantized
 from paddleport.checkpoint import Checkpoint, CheckpointState
 from paddleport.errors import GateError
+from paddleport.features import statistics_of
 from paddleport.manifest import (
     GOLDEN,
     ActionTransform,
@@ -109,6 +110,7 @@ def export_run(request: Request, conversion: Conversion) -> Outcome:
     if request.quantized is not None:
         proven["int8"], report = _int8(request, request.quantized, network, model, sets, trainer)
     draft = _manifest(request, model, proven, proof, report)
+    draft = msgspec.structs.replace(draft, observation_statistics=statistics_of(space, trainer.observations))
     return _publish(request, draft, proven, network, trainer)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from paddleport.errors import UsageError
+from paddleport.features import FeatureStatistics
 from paddleport.spaces import Space
 
 SCHEMA_VERSION = 1
@@ -126,6 +127,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     provenance: Provenance
     parity: Parity
     quantization: dict[str, Any] | None = None
+    observation_statistics: FeatureStatistics | None = None
+    """Of the observations that the policy visited when it was exported; a server measures live ones by them."""
 
 
 def check_name(name: str) -> str:

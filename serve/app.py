@@ -103,7 +103,7 @@ def _add_routes(parts: Parts) -> None:
     model, policy = "/v2/models/<name>", "/v1/policies/<name>"
     in_version = "/versions/<version>"
     _add(parts, "GET", "/v2", lambda: json_response(describe.server_metadata()), "open")
-    _add(parts, "GET", "/v2/health/live", lambda: json_response({"live": True}), "open")
+    _add(parts, "GET", "/v2/health/live", handlers.live, "open")
     _add(parts, "GET", "/v2/health/ready", handlers.server_ready, "open")
     _add(parts, "POST", "/v2/repository/index", handlers.index, "act", with_request=True)
     _add(parts, "GET", "/v1/policies", handlers.policies, "act")

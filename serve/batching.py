@@ -46,6 +46,7 @@ class Batcher:
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="batch")
         self._shadow_thread = ThreadPoolExecutor(1, thread_name_prefix="shadow")
         self._shadows = 0
+        self._now = handlers.statistics.now
 
     def takes(self, job: Job) -> bool:
         """Whether this job is better run in a batch."""
@@ -62,6 +63,7 @@ class Batcher:
             raise NotReadyError(f"Too many requests wait for policy {job.policy.manifest.name!r}. Try again soon")
         answer: asyncio.Future[Response] = self._loop.create_future()
         queue.append((job, answer))
+        self._now["queued"] += 1
         if job.policy not in self._running:
             self._running.add(job.policy)
             if self._delay:
@@ -101,6 +103,7 @@ class Batcher:
         size = 0
         while queue and (not batch or size + queue[0][0].batch <= self._most):
             job, answer = queue.popleft()
+            self._now["queued"] -= 1
             if not answer.done():
                 batch.append((job, answer))
                 size += job.batch

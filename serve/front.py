@@ -7,7 +7,7 @@ takes long would hold up every other connection, and goes into a thread or a bat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import NamedTuple
@@ -25,6 +25,7 @@ from serve.wsgi import answer_of
 
 _FEW_BYTES = 64 * 1024
 _THREADS = 8
+_LONGEST_CHANGE = 150.0  # seconds: every worker opens a version, which may take minutes on a GPU
 
 
 class Hot(NamedTuple):
@@ -61,11 +62,13 @@ class Front:
         self._deadline = settings.deadline
         self._most_waiting = settings.max_queue
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="request")
+        self._now = handlers.statistics.now
+        self._now.update(in_flight=0, queued=0)
+        self._viewers = ThreadPoolExecutor(_THREADS, thread_name_prefix="view")
+        self._health = {"/v2/health/live": handlers.live, "/v2/health/ready": handlers.server_ready}
         self._batcher = Batcher(loop, handlers, settings)
         self._ids = RequestIds()
         self._log = AccessLog() if settings.access_log else None
-        self._now = handlers.statistics.now
-        self._now.update(in_flight=0, queued=0)
 
     def __call__(self, request: Request) -> Response | asyncio.Future[Response]:
         """Answer one request, at once or later; never raises."""
@@ -90,7 +93,7 @@ class Front:
         try:
             hot = hot_route(request)
             if hot is None:
-                return self._in_thread(lambda: answer_of(self._flask, to_environ(request)))
+                return self._other(request)
             refused = self._door.admit(request, "act")
             if refused is not None:
                 return refused
@@ -100,9 +103,21 @@ class Front:
         except Exception as error:  # noqa: BLE001 - the last boundary before the client
             return from_defect(error)
 
+    def _other(self, request: Request) -> Response | asyncio.Future[Response]:
+        """Flask, in a thread; but not for health, which must be answered however many threads wait for something."""
+        health = self._health.get(request.target) if request.method in ("GET", "HEAD") else None
+        if health is not None:
+            return health()
+        changes = request.method != "GET"
+        work = self._loop.run_in_executor(
+            self._threads if changes else self._viewers, lambda: answer_of(self._flask, to_environ(request))
+        )
+        return self._later(work, _LONGEST_CHANGE if changes else self._deadline)
+
     def close(self) -> None:
         """Wait for nothing more."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._viewers):
+            threads.shutdown(wait=False, cancel_futures=True)
         self._batcher.close()
 
     def _act(self, hot: Hot, request: Request) -> Response | asyncio.Future[Response]:
@@ -133,13 +148,7 @@ class Front:
         except PaddleportError as error:
             return self._handlers.failed(hot.protocol, job, error)
 
-    def _in_thread(self, work: Callable[[], Response]) -> Response | asyncio.Future[Response]:
-        async def run() -> Response:
-            return await self._loop.run_in_executor(self._threads, work)
-
-        return self._later(run())
-
-    def _later(self, work: asyncio.Future[Response] | object) -> Response | asyncio.Future[Response]:
+    def _later(self, work: Awaitable[Response], seconds: float | None = None) -> Response | asyncio.Future[Response]:
         """What is being worked on, unless too much is; it is answered 504 where it takes too long."""
         if self._now["in_flight"] >= self._most_waiting:
             if asyncio.iscoroutine(work):
@@ -148,15 +157,15 @@ class Front:
                 work.cancel()
             return busy()
         self._now["in_flight"] += 1
-        return self._loop.create_task(self._in_time(work))
+        return self._loop.create_task(self._in_time(work, seconds or self._deadline))
 
-    async def _in_time(self, work: object) -> Response:
+    async def _in_time(self, work: Awaitable[Response], seconds: float) -> Response:
         try:
-            async with asyncio.timeout(self._deadline):
-                return await work  # type: ignore[misc,no-any-return]
+            async with asyncio.timeout(seconds):
+                return await work
         except TimeoutError:
             return error_response(
-                504, f"The request was not done in time: expected within {self._deadline:g} s. The server is busy."
+                504, f"The request was not done in time: expected within {seconds:g} s. The server is busy."
             )
         except Exception as error:  # noqa: BLE001 - the last boundary before the client
             return from_defect(error)

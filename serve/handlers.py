@@ -85,6 +85,10 @@ class Handlers:
         self.statistics.failed(policy, protocol, response.status)
         return response
 
+    def live(self) -> Response:
+        """`GET /v2/health/live`: 200 as long as there is an answer."""
+        return json_response({"live": True})
+
     def server_ready(self) -> Response:
         """`GET /v2/health/ready`: 200 from the moment that everything required has been warmed up until the stop."""
         return json_response({"ready": True}) if self.ready else error_response(503, "The server is stopping.")

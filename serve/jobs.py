@@ -15,6 +15,7 @@ import numpy as np
 
 from paddleport import observation
 from paddleport.errors import ObservationError, UsageError
+from paddleport.features import features
 from paddleport.spaces import Array, Leaves, batch_size
 from serve.http.request import Request
 from serve.protocol import act as act_form
@@ -233,7 +234,7 @@ class Jobs:
         reference = job.policy.reference
         if self._ood_limit is None or reference is None:
             return
-        away = np.abs(drift.distances(reference, drift.features(job.policy.manifest, job.feeds)))
+        away = np.abs(drift.distances(reference, features(job.policy.manifest.observation_space, job.feeds)))
         if away.max() > self._ood_limit:
             self._statistics.drift(job.policy).add_refused(job.feeds)
             row, feature = np.unravel_index(int(away.argmax()), away.shape)

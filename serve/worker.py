@@ -27,7 +27,7 @@ from serve.settings import Settings
 
 _LOG = logging.getLogger("serve")
 _HEAD_BYTES = 32 * 1024
-_WISH_SECONDS = 120.0
+_TURN_SECONDS = 5.0
 
 
 @dataclass
@@ -44,7 +44,6 @@ class ParentControl(Control):
     def __init__(self, wishes: socket.socket) -> None:
         self._channel = Channel(wishes)
         self._lock = threading.Lock()
-        wishes.settimeout(_WISH_SECONDS)
 
     def ask(self, wish: Wish) -> Reply:
         """Send a wish and wait.
@@ -53,9 +52,13 @@ class ParentControl(Control):
             NotReadyError: the parent does not answer.
         """
         try:
-            with self._lock:
+            if not self._lock.acquire(timeout=_TURN_SECONDS):
+                raise NotReadyError("The server is being changed by others. Try again soon")
+            try:
                 self._channel.send(wish)
                 return self._channel.receive(Reply)  # type: ignore[arg-type]  # a union
+            finally:
+                self._lock.release()
         except (OSError, EOFError) as error:
             raise NotReadyError("The server's parent process does not answer", got=error) from error
 

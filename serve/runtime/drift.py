@@ -7,21 +7,22 @@ another large part are watched as one, by their mean.
 from __future__ import annotations
 
 import threading
+from collections import deque
 
 import msgspec
 import numpy as np
 
+from paddleport.features import MOST_NUMBERS, features, statistics_of
 from paddleport.manifest import Manifest
-from paddleport.spaces import Array, Box, Discrete, Leaves, MultiBinary, MultiDiscrete, batch_size, joined, leaf_spaces
+from paddleport.spaces import Array, Box, Discrete, Leaves, MultiBinary, MultiDiscrete, batch_size, joined
 
 FAR = 4.0
 """Standard deviations from which an observation counts as far."""
 EDGES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 50.0)
-_MOST_FEATURES = 64
 _TOGETHER = 64
 _BINS = 10
 _MOST_ACTIONS = 64
-_SMALLEST_STD = 1e-6
+_SMALLEST_STD = 1e-3  # of a feature that hardly moved in the training, relative to its size
 
 
 class DriftCounts(msgspec.Struct):
@@ -53,23 +54,11 @@ class Reference(msgspec.Struct, frozen=True):
 
 def reference_of(manifest: Manifest, golden: Leaves) -> Reference | None:
     """The training's statistics as the bundle has them, else of its golden observations; None without features."""
-    leaves = _watched(manifest)
-    if not leaves:
+    recorded = manifest.observation_statistics or statistics_of(manifest.observation_space, golden)
+    if recorded is None:
         return None
-    names = tuple(name for leaf, space in leaves.items() for name in _feature_names(leaf, space))
-    recorded = getattr(manifest, "observation_statistics", None)
-    if recorded and all(leaf in recorded for leaf in leaves):
-        mean = np.concatenate([_reduced(np.array([recorded[leaf].mean]), space)[0] for leaf, space in leaves.items()])
-        std = np.concatenate([_reduced(np.array([recorded[leaf].std]), space)[0] for leaf, space in leaves.items()])
-    else:
-        rows = features(manifest, golden)
-        mean, std = rows.mean(axis=0), rows.std(axis=0)
-    return Reference(names, mean, np.maximum(std, _SMALLEST_STD * np.maximum(1.0, np.abs(mean))))
-
-
-def features(manifest: Manifest, obs: Leaves) -> Array:
-    """The watched numbers of observations, float64 [batch, features]."""
-    return np.concatenate([_reduced(obs[leaf], space) for leaf, space in _watched(manifest).items()], axis=1)
+    mean, std = np.array(recorded.mean), np.array(recorded.std)
+    return Reference(recorded.names, mean, np.maximum(std, _SMALLEST_STD * np.maximum(1.0, np.abs(mean))))
 
 
 def distances(reference: Reference, rows: Array) -> Array:
@@ -90,7 +79,7 @@ class Drift:
         self._manifest = manifest
         self._reference = reference
         self._lock = threading.Lock()
-        self._waiting: list[tuple[Leaves, Array | None]] = []
+        self._waiting: deque[tuple[Leaves, Array | None]] = deque()
         self._counts = DriftCounts(
             distance=[0] * (len(EDGES) + 1),
             features=list(reference.names) if reference else [],
@@ -116,7 +105,7 @@ class Drift:
 
     def _take_in(self) -> None:
         with self._lock:
-            waiting, self._waiting = self._waiting, []
+            waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
             if not waiting:
                 return
             counts = self._counts
@@ -124,7 +113,7 @@ class Drift:
             if acted := [actions for _, actions in waiting if actions is not None]:
                 _add_actions(counts, self._manifest, np.concatenate(acted))
             if self._reference:
-                rows = features(self._manifest, joined([obs for obs, _ in waiting]))
+                rows = features(self._manifest.observation_space, joined([obs for obs, _ in waiting]))
                 _add_distances(counts, distances(self._reference, rows))
 
 
@@ -156,7 +145,7 @@ def action_histogram(manifest: Manifest, actions: Array) -> list[list[int]]:
     if isinstance(space, Discrete):
         return [np.bincount(np.clip(actions - space.start, 0, _MOST_ACTIONS - 1),
                             minlength=min(space.n, _MOST_ACTIONS)).tolist()]  # fmt: skip
-    columns = actions.reshape(len(actions), -1)[:, :_MOST_FEATURES]
+    columns = actions.reshape(len(actions), -1)[:, :MOST_NUMBERS]
     if isinstance(space, MultiDiscrete):
         return [
             np.bincount(columns[:, i] - start, minlength=n).tolist()
@@ -165,24 +154,8 @@ def action_histogram(manifest: Manifest, actions: Array) -> list[list[int]]:
     if isinstance(space, MultiBinary):
         return [np.bincount(columns[:, i], minlength=2).tolist() for i in range(columns.shape[1])]
     if isinstance(space, Box):
-        low, high = (np.clip(bound.reshape(-1)[:_MOST_FEATURES], -10.0, 10.0) for bound in space.bounds())
+        low, high = (np.clip(bound.reshape(-1)[:MOST_NUMBERS], -10.0, 10.0) for bound in space.bounds())
         where = (columns - low) / np.maximum(high - low, _SMALLEST_STD) * _BINS
         bins = np.clip(where.astype(int), 0, _BINS - 1)
         return [np.bincount(bins[:, i], minlength=_BINS).tolist() for i in range(bins.shape[1])]
     return []
-
-
-def _watched(manifest: Manifest) -> dict[str, Box]:
-    return {name: leaf for name, leaf in leaf_spaces(manifest.observation_space).items() if isinstance(leaf, Box)}
-
-
-def _feature_names(leaf: str, space: Box) -> list[str]:
-    prefix = "" if leaf == "obs" else leaf.removeprefix("obs.") + "."
-    if space.size > _MOST_FEATURES:
-        return [f"{prefix}mean of {space.size}"]
-    return [prefix + (space.names[i] if space.names else str(i)) for i in range(space.size)]
-
-
-def _reduced(array: Array, space: Box) -> Array:
-    rows = array.reshape(len(array), -1).astype(np.float64)
-    return rows.mean(axis=1, keepdims=True) if space.size > _MOST_FEATURES else rows

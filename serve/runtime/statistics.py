@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from typing import Any, TypeVar
 
 import msgspec
@@ -108,7 +109,7 @@ class Statistics:
         self._gone: dict[str, PolicyCounts] = {}
         self._drifts: dict[ServedPolicy, Drift] = {}
         self._other: dict[str, int] = {}
-        self._waiting: list[Done] = []
+        self._waiting: deque[Done] = deque()
         self._started = time.time()
         self.now: dict[str, int] = {}
 
@@ -136,7 +137,7 @@ class Statistics:
     def _take_in(self) -> None:
         """Count what waits: a few hundred requests at once cost a tenth of what they cost one by one."""
         with self._lock:
-            waiting, self._waiting = self._waiting, []
+            waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
             grouped: dict[tuple[ServedPolicy, str], list[Done]] = {}
             for done in waiting:
                 grouped.setdefault(done[:2], []).append(done)

@@ -1,0 +1,92 @@
+"""Where the time of one request goes, in one process: the smallest of many rounds, in microseconds of CPU time.
+
+    .venv/bin/python -m benchmarks.serve_stages
+
+The bytes of an act request go into a connection whose transport throws the answer away, so that no system call and no
+client is in it. `whole` is everything from the bytes of a request to those of its answer; `empty answer` is the same with
+an application that answers at once; parsing and ONNX Runtime are each measured alone, which flatters them;
+`own` is what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.serve_policies import publish_mlp
+from serve.app import assemble
+from serve.front import Front
+from serve.http.connection import Connection
+from serve.http.listener import Limits, Listener
+from serve.http.request import Request
+from serve.runtime.local import open_repository
+from serve.settings import Settings
+
+ROUNDS, REQUESTS = 30, 500
+BODY = b'{"observation": [0.0123, -0.0456, 0.0789, 0.1011]}'
+HEAD = b"POST /v1/policies/small/act HTTP/1.1\r\nHost: 127.0.0.1:8000\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+
+
+class Nowhere(asyncio.Transport):
+    """A transport that throws everything away."""
+
+    def write(self, data: object) -> None:
+        """Throw it away."""
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        """A client's address."""
+        return ("127.0.0.1", 1)
+
+    def is_closing(self) -> bool:
+        """Never."""
+        return False
+
+
+def smallest(work: Callable[[], object]) -> float:
+    """The least CPU time of a call, in microseconds."""
+    best = float("inf")
+    for _ in range(ROUNDS):
+        began = time.process_time()
+        for _ in range(REQUESTS):
+            work()
+        best = min(best, (time.process_time() - began) / REQUESTS)
+    return best * 1e6
+
+
+async def main() -> None:
+    """Measure and print."""
+    with tempfile.TemporaryDirectory() as folder:
+        publish_mlp(Path(folder), "small", 4, 64, 2, discrete=True)
+        settings = Settings(models=Path(folder))
+        repository, _ = open_repository(settings)
+    parts = assemble(settings, repository)
+    loop = asyncio.get_running_loop()
+    front = Front(loop, parts.handlers, parts.wsgi, settings, parts.door)
+    with socket.socket() as unused:
+        listener = Listener(loop, unused, front, Limits(10, 10, 10, 32768, 2**20, 10))
+        connection = Connection(listener)
+        connection.connection_made(Nowhere())
+        raw = HEAD % len(BODY) + BODY
+        answer = front(Request("POST", "/v1/policies/small/act", "", {}, BODY))
+        gc.freeze()
+        whole = smallest(lambda: connection.data_received(raw))
+        listener.application = lambda request: answer
+        empty = smallest(lambda: connection.data_received(raw))
+    policy = repository.get("small")
+    job = parts.handlers.begin("act", Request("POST", "", "", {}, BODY), "small")
+    parse = smallest(lambda: parts.handlers.jobs.act(Request("POST", "", "", {}, BODY), policy))
+    run = smallest(lambda: policy.compute(job.feeds, job.outputs))
+    own = whole - empty - parse - run
+    print(
+        f"whole {whole:.1f} µs = empty answer {empty:.1f} + parsing {parse:.1f} + ONNX Runtime {run:.1f} + own {own:.1f}"
+    )
+    front.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
