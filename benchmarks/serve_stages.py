@@ -29,7 +29,10 @@ from serve.settings import Settings
 
 ROUNDS, REQUESTS = 30, 500
 BODY = b'{"observation": [0.0123, -0.0456, 0.0789, 0.1011]}'
-HEAD = b"POST /v1/policies/small/act HTTP/1.1\r\nHost: 127.0.0.1:8000\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+HEAD = (
+    b"POST /v1/policies/small/act HTTP/1.1\r\nHost: 127.0.0.1:8000\r\nContent-Type: application/json\r\n"
+    b"Content-Length: %d\r\n\r\n"
+)
 
 
 class Nowhere(asyncio.Transport):
