@@ -3,8 +3,8 @@
     .venv/bin/python -m benchmarks.serve_stages
 
 The bytes of an act request go into a connection whose transport throws the answer away, so that no system call and no
-client is in it. `whole` is everything from the bytes of a request to those of its answer; `empty answer` is the same with
-an application that answers at once; parsing and ONNX Runtime are each measured alone, which flatters them;
+client is in it. `whole` is everything from the bytes of a request to those of its answer; `empty answer` is the same
+with an application that answers at once; parsing and ONNX Runtime are each measured alone, which flatters them;
 `own` is what is left.
 """
 

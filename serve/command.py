@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from paddleport import options
 from serve import address, server
+from serve.members import stop_signals
 from serve.settings import Settings
 
 
@@ -26,7 +27,7 @@ def run(chosen: Settings) -> None:
         AddressError: the port is taken.
         StartError: there is nothing to serve.
     """
-    with server.stop_signals() as stop:
+    with stop_signals() as stop:
         allowed = chosen.insecure or chosen.auth_token_file is not None
         place = address.resolve(chosen.host, chosen.port, insecure=allowed, secure=chosen.tls_certificate is not None)
         with address.listening(place) as (actual, listening):

@@ -10,13 +10,11 @@ import logging.config
 import multiprocessing
 import os
 import selectors
-import signal
 import socket
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing.context import ForkProcess
 
 import msgspec
 
@@ -25,7 +23,8 @@ from serve import worker
 from serve.address import Address
 from serve.control import grant
 from serve.door import Door
-from serve.messages import Channel, Commit, Denied, Done, Drain, Gather, Gathered, Open, Report, Wish
+from serve.members import ORDER_SECONDS, Member
+from serve.messages import Commit, Denied, Done, Drain, Gather, Gathered, Open, Wish
 from serve.runtime.controller import Controller
 from serve.runtime.local import look
 from serve.runtime.statistics import Counts, merged
@@ -33,8 +32,6 @@ from serve.runtime.table import Table
 from serve.settings import Settings
 
 _LOG = logging.getLogger("serve")
-_ORDER_SECONDS = 120.0  # a TensorRT engine takes minutes, everything else far less
-_REPORT_SECONDS = 10.0
 _COUNT_SECONDS = 1.0
 _RESPAWN_SECONDS = 0.2
 _MOST_DEATHS = 5  # within a minute, after which the server gives up
@@ -56,44 +53,6 @@ class _StoppedError(Exception):
     """A signal came while the workers were waited for."""
 
 
-class _Member:
-    """One worker as its parent sees it."""
-
-    def __init__(self, process: ForkProcess, orders: socket.socket, wishes: socket.socket) -> None:
-        self.process = process
-        self.orders = Channel(orders)
-        self.wishes = Channel(wishes)
-        self.counts = Counts()
-        orders.settimeout(_ORDER_SECONDS)
-        wishes.settimeout(_REPORT_SECONDS)
-
-    def order(self, order: Open | Commit) -> Done:
-        """Give an order and wait until it is done.
-
-        Raises:
-            OSError, EOFError: the worker is gone, or hangs.
-        """
-        self.orders.socket.settimeout(_ORDER_SECONDS)
-        self.orders.send(order)
-        return self.orders.receive(Done)
-
-    def report(self) -> Counts:
-        """What the worker has counted.
-
-        Raises:
-            OSError, EOFError: the worker is gone, or hangs.
-        """
-        self.orders.socket.settimeout(_REPORT_SECONDS)
-        self.orders.send(Report())
-        self.counts = self.orders.receive(Counts)
-        return self.counts
-
-    def close(self) -> None:
-        """Forget it."""
-        self.orders.socket.close()
-        self.wishes.socket.close()
-
-
 class Server:
     """All workers, as one; the controller's fleet.
 
@@ -107,7 +66,7 @@ class Server:
         self._settings = settings
         self._address = address
         self._listening = listening
-        self._members: list[_Member] = []
+        self._members: list[Member] = []
         self._selector = selectors.DefaultSelector()
         self._controller = Controller(
             settings.models, self, settings.pins(), settings.precision, settings.model_control == "explicit"
@@ -181,7 +140,7 @@ class Server:
                 self._reports()
                 count_at = now + _COUNT_SECONDS
 
-    def _spawn(self) -> _Member:
+    def _spawn(self) -> Member:
         orders, worker_orders = socket.socketpair()
         wishes, worker_wishes = socket.socketpair()
         others = [channel.socket for member in self._members for channel in (member.orders, member.wishes)]
@@ -197,13 +156,13 @@ class Server:
         process.start()
         worker_orders.close()
         worker_wishes.close()
-        return _Member(process, orders, wishes)
+        return Member(process, orders, wishes)
 
-    def _add(self, member: _Member) -> None:
+    def _add(self, member: Member) -> None:
         self._members.append(member)
         self._selector.register(member.wishes.socket, selectors.EVENT_READ, member)
 
-    def _hear(self, member: _Member) -> None:
+    def _hear(self, member: Member) -> None:
         """A worker passes on a wish, or is gone."""
         try:
             wish: Wish = member.wishes.receive(Wish)  # type: ignore[arg-type]  # a union
@@ -220,10 +179,10 @@ class Server:
     def _order_all(self, order: Open | Commit) -> list[Done]:
         """What every worker answers; those that die meanwhile are replaced later and count for nothing."""
         answers: list[Done] = []
-        sent: list[_Member] = []
+        sent: list[Member] = []
         for member in list(self._members):
             try:
-                member.orders.socket.settimeout(_ORDER_SECONDS)
+                member.orders.socket.settimeout(ORDER_SECONDS)
                 member.orders.send(order)
                 sent.append(member)
             except OSError:
@@ -236,13 +195,13 @@ class Server:
                 self._lose(member)
         return answers
 
-    def _wait_for(self, member: _Member) -> None:
+    def _wait_for(self, member: Member) -> None:
         """Until the worker answers, or the server is to stop."""
         with selectors.DefaultSelector() as selector:
             selector.register(member.orders.socket, selectors.EVENT_READ, member)
             if self._stop:
                 selector.register(self._stop, selectors.EVENT_READ, None)
-            ready = selector.select(_ORDER_SECONDS)
+            ready = selector.select(ORDER_SECONDS)
         if any(key.data is None for key, _ in ready):
             raise _StoppedError
         if not ready:
@@ -264,7 +223,7 @@ class Server:
         total = msgspec.structs.replace(total, now=now)
         return Gathered(total, self._controller.reloads, len(self._members), self._replaced)
 
-    def _lose(self, member: _Member) -> None:
+    def _lose(self, member: Member) -> None:
         """A worker is gone or does not answer: nothing is expected of it any longer."""
         if member not in self._members:
             return
@@ -339,23 +298,6 @@ def serve(settings: Settings, address: Address, listening: socket.socket, stop: 
     Door(settings)
     logging.config.dictConfig(_LOGGING)
     Server(settings, address, listening).run(stop)
-
-
-@contextmanager
-def stop_signals() -> Iterator[socket.socket]:
-    """A socket that becomes readable with SIGTERM or SIGINT, whichever thread of the process got it."""
-    reading, writing = socket.socketpair()
-    writing.setblocking(False)
-    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
-    signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
-    try:
-        yield reading
-    finally:
-        for number in before:
-            signal.signal(number, signal.SIG_IGN)  # the process ends now; once more changes nothing
-        signal.set_wakeup_fd(-1)
-        reading.close()
-        writing.close()
 
 
 def say(line: str) -> None:
