@@ -85,9 +85,7 @@ async def main() -> None:
     parse = smallest(lambda: parts.handlers.jobs.act(Request("POST", "", "", {}, BODY), policy))
     run = smallest(lambda: policy.compute(job.feeds, job.outputs))
     own = whole - empty - parse - run
-    print(
-        f"whole {whole:.1f} µs = empty answer {empty:.1f} + parsing {parse:.1f} + ONNX Runtime {run:.1f} + own {own:.1f}"
-    )
+    print(f"whole {whole:.1f} µs: empty answer {empty:.1f}, parsing {parse:.1f}, ONNX Runtime {run:.1f}, own {own:.1f}")
     front.close()
 
 
