@@ -54,5 +54,8 @@ def _names(leaf: str, box: Box) -> list[str]:
 
 
 def _columns(array: Array, box: Box) -> Array:
-    rows = array.reshape(len(array), -1).astype(np.float64)
-    return rows.mean(axis=1, keepdims=True) if box.size > MOST_NUMBERS else rows
+    rows: Array = array.reshape(len(array), -1)
+    if box.size > MOST_NUMBERS:
+        means: Array = rows.mean(axis=1, keepdims=True, dtype=np.float64)
+        return means
+    return rows.astype(np.float64)

@@ -97,7 +97,7 @@ class Front:
             refused = self._door.admit(request, "act")
             if refused is not None:
                 return refused
-            if len(request.body) > _FEW_BYTES:
+            if len(request.body) > _FEW_BYTES or "content-encoding" in request.headers:
                 return self._later(self._begin_in_thread(hot, request))
             return self._act(hot, request)
         except Exception as error:  # noqa: BLE001 - the last boundary before the client
@@ -137,7 +137,7 @@ class Front:
         return response
 
     async def _begin_in_thread(self, hot: Hot, request: Request) -> Response:
-        """A large body is parsed in a thread; what follows goes the same way as everything else."""
+        """A body that is large, or may become so, is parsed in a thread; what follows goes the same way as all else."""
         job = None
         try:
             begin = self._handlers.begin

@@ -236,7 +236,7 @@ class Jobs:
             return
         away = np.abs(drift.distances(reference, features(job.policy.manifest.observation_space, job.feeds)))
         if away.max() > self._ood_limit:
-            self._statistics.drift(job.policy).add_refused(job.feeds)
+            self._statistics.drift(job.policy).add(job.feeds, None)
             row, feature = np.unravel_index(int(away.argmax()), away.shape)
             raise OutOfDistributionError(
                 f"Observation {row} lies outside of what the policy was trained on",

@@ -96,6 +96,7 @@ class _Worker:
         self._handlers = parts.handlers
         front = Front(loop, parts.handlers, parts.wsgi, self._settings, parts.door)
         listener = Listener(loop, self._listening, front, _limits(self._settings), tls_context(self._settings))
+        listener.refused = lambda status: parts.handlers.statistics.failed(None, "http", status)
         self._listener = listener
         threading.Thread(target=self._obey, daemon=True).start()
         await self._until(self._started)

@@ -15,6 +15,7 @@ from serve.http.request import Request
 from serve.protocol.messages import Response, error_response
 
 _SWEEP_SECONDS = 0.25
+_TOGETHER = 8
 Application: TypeAlias = Callable[[Request], "Response | asyncio.Future[Response]"]
 
 
@@ -92,15 +93,19 @@ class Listener:
         return head + response.body if with_body else head
 
     def _accept(self) -> None:
-        # One at a time: the other workers, woken as well, take theirs.
-        try:
-            accepted, _ = self._socket.accept()
-        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return  # another worker was quicker, or the client has gone
-        except OSError:  # no more files may be opened: those who wait are served when others go
-            self.loop.remove_reader(self._socket.fileno())
-            self.loop.call_later(_SWEEP_SECONDS, self._accept_again)
-            return
+        """Take a few of those who wait: taking all would leave none to other workers, and one at a time is slow."""
+        for _ in range(_TOGETHER):
+            try:
+                accepted, _ = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return  # nobody is left, or has gone
+            except OSError:  # no more files may be opened: those who wait are served when others go
+                self.loop.remove_reader(self._socket.fileno())
+                self.loop.call_later(_SWEEP_SECONDS, self._accept_again)
+                return
+            self._welcome(accepted)
+
+    def _welcome(self, accepted: socket.socket) -> None:
         if len(self.connections) + len(self._handshakes) >= self.limits.connections:
             self._turn_away(accepted)
             return

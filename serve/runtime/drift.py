@@ -14,7 +14,7 @@ import numpy as np
 
 from paddleport.features import MOST_NUMBERS, features, statistics_of
 from paddleport.manifest import Manifest
-from paddleport.spaces import Array, Box, Discrete, Leaves, MultiBinary, MultiDiscrete, batch_size, joined
+from paddleport.spaces import Array, Box, Discrete, Leaves, MultiBinary, MultiDiscrete, batch_size, joined, rows_of
 
 FAR = 4.0
 """Standard deviations from which an observation counts as far."""
@@ -80,6 +80,7 @@ class Drift:
         self._reference = reference
         self._lock = threading.Lock()
         self._waiting: deque[tuple[Leaves, Array | None]] = deque()
+        self._rows = 0
         self._counts = DriftCounts(
             distance=[0] * (len(EDGES) + 1),
             features=list(reference.names) if reference else [],
@@ -88,15 +89,20 @@ class Drift:
             most=[0.0] * (len(reference.names) if reference else 0),
         )
 
-    def add(self, obs: Leaves, actions: Array) -> None:
-        """Take note of observations [batch, …] and the actions they got."""
-        self._waiting.append((obs, actions))
-        if len(self._waiting) >= _TOGETHER:
-            self._take_in()
+    def add(self, obs: Leaves, actions: Array | None) -> None:
+        """Take note of observations [batch, …] and the actions they got, or None where they were refused.
 
-    def add_refused(self, obs: Leaves) -> None:
-        """Take note of observations that were refused for their distance."""
-        self._waiting.append((obs, None))
+        Of a large batch some rows, evenly spread, stand for all.
+        """
+        rows = batch_size(obs)
+        if rows > _TOGETHER:
+            some = slice(None, None, -(-rows // _TOGETHER))
+            obs, actions = rows_of(obs, some), None if actions is None else actions[some]
+            rows = batch_size(obs)
+        self._waiting.append((obs, actions))
+        self._rows += rows
+        if self._rows >= _TOGETHER:
+            self._take_in()
 
     def counts(self) -> DriftCounts:
         """The sums so far."""
@@ -106,6 +112,7 @@ class Drift:
     def _take_in(self) -> None:
         with self._lock:
             waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
+            self._rows = 0
             if not waiting:
                 return
             counts = self._counts
