@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Protocol
 
 from paddleport.errors import PaddleportError
@@ -11,6 +12,7 @@ from serve.runtime.controller import Controller
 from serve.runtime.errors import NotReadyError, RefusedError, UnknownPolicyError
 from serve.runtime.statistics import Statistics
 
+_LOG = logging.getLogger(__name__)
 _STATUS: dict[type[PaddleportError], int] = {UnknownPolicyError: 404, RefusedError: 409, NotReadyError: 503}
 
 
@@ -71,4 +73,7 @@ def grant(controller: Controller, wish: Wish) -> Granted | Denied:
                 raise RequestError("This cannot be wished for", got=type(wish).__name__)
     except PaddleportError as error:
         return Denied(_STATUS.get(type(error), 500), str(error))
+    except Exception as error:  # noqa: BLE001 - a wish must not end the process that keeps all workers
+        _LOG.error("A wish failed inside the server", exc_info=error)
+        return Denied(500, "The server failed on this. Its log says why.")
     return Granted()

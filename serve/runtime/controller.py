@@ -127,9 +127,11 @@ class Controller:
         known.refused.clear()
         self._take_up(name)
         self._commit()
-        if known.default is None or max(known.refused, default=0) > max(known.ready):
-            version = max(known.refused)
-            raise RefusedError(f"Policy {name!r} version {version} is refused: {known.refused[version][1].rstrip('.')}")
+        newest = max(known.refused, default=0)
+        if newest > max(known.ready, default=0):
+            raise RefusedError(f"Policy {name!r} version {newest} is refused: {known.refused[newest][1].rstrip('.')}")
+        if known.default is None:
+            raise RefusedError(f"Policy {name!r} is pinned to a version that is not there", got=known.pin)
 
     def unload(self, name: str) -> None:
         """Serve a policy no longer, until it is loaded again.

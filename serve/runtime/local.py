@@ -6,7 +6,6 @@ import os
 import threading
 import time
 
-from paddleport.errors import PaddleportError
 from serve.runtime.controller import Controller, check_models
 from serve.runtime.policy import Opening, ServedPolicy
 from serve.runtime.repository import Repository, ServedRoute
@@ -85,5 +84,5 @@ def look(control: Controller) -> None:
     """One look at the models folder, which may be away for a moment."""
     try:
         control.look()
-    except (OSError, PaddleportError) as error:
-        control.trouble(str(error))
+    except Exception as error:  # noqa: BLE001 - the next look may find it mended; what serves goes on
+        control.trouble(str(error) or type(error).__name__)
