@@ -13,8 +13,8 @@ from train.engines.direct import DirectProgram, PublicProgram
 from train.engines.eager import EagerEngine
 
 
-# Both engines call the same CPU kernels in the same order, so they agree to the last bit on the machines seen;
-# 1e-5 relative leaves room for a build that fuses an operation in one of them, over 20 steps of the optimizer.
+# The compiled engine adds a bias within the matrix product and steps all parameters as one vector: the same formulas,
+# rounded at other places. Over 20 steps of Adam, which divides by roots of small numbers, this grows to some 1e-5.
 @pytest.mark.parametrize("optimizer", [ADAM, RMSPROP], ids=lambda optimizer: optimizer.kind)
 @pytest.mark.parametrize(
     ("kind", "loss"), [("discrete", "ppo"), ("box", "ppo"), ("discrete", "a2c"), ("box", "a2c"), ("discrete", "dqn")]
@@ -42,10 +42,10 @@ def check_agreement(posed, updates):
     """Both engines report the same and end with the same weights."""
     static, eager = started(CompiledEngine(posed), posed), started(EagerEngine(posed), posed)
     for batch in batches(posed, updates):
-        assert static.update(batch, 1e-3) == pytest.approx(eager.update(batch, 1e-3), rel=1e-5, abs=1e-6)
+        assert static.update(batch, 1e-3) == pytest.approx(eager.update(batch, 1e-3), rel=1e-4, abs=1e-5)
     expected = eager.weights()
     for name, value in static.weights().items():
-        assert value == pytest.approx(expected[name], rel=1e-5, abs=1e-6), name
+        assert value == pytest.approx(expected[name], rel=1e-4, abs=1e-5), name
 
 
 @pytest.mark.parametrize("optimizer", [ADAM, RMSPROP], ids=lambda optimizer: optimizer.kind)
