@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from peers.sides import OURS, REFERENCE
 from peers.tasks import GOAL_EPISODES, GOAL_RETURN, TASKS
+from rich import box
 from rich.table import Table
 
 AIM_OTHERS = 1.2
@@ -30,9 +31,9 @@ class Spread:
     high: float
 
     def show(self, digits: int = 0) -> str:
-        """As `median (low … high)`."""
+        """As `median (low…high)`."""
         median, low, high = (f"{value:,.{digits}f}" for value in (self.median, self.low, self.high))
-        return f"{median} ({low} … {high})"
+        return f"{median} ({low}…{high})"
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def shortfalls(rows: Sequence[Row]) -> list[str]:
     return missed
 
 
-HEADINGS = ("task", "side", "steps per CPU-second", "× stable-baselines3", "Paddleport ÷ it", "s to 475", "start-up s")
+HEADINGS = ("side", "steps/CPU-s", "Paddleport ÷ it", "s to 475", "start")
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -137,29 +138,23 @@ def cells(row: Row) -> tuple[str, ...]:
     goal = "–"
     if TASKS[row.task].has_goal:
         reached = f"{row.goal_seconds:.0f}" if row.goal_seconds is not None else "never"
-        goal = f"{reached} ({row.goal_reached} of {row.repeats})"
-    noisy = " !" if row.others_share > NOISY else ""
-    return (
-        TASKS[row.task].title,
-        row.side,
-        row.rate.show() + noisy,
-        row.times_reference.show(2) if row.times_reference else "–",
-        row.ours_over_it.show(2) if row.ours_over_it and row.side != OURS else "–",
-        goal,
-        f"{row.start_up:.1f}",
-    )
+        goal = f"{reached} ({row.goal_reached}/{row.repeats})"
+    noisy = "!" if row.others_share > NOISY else ""
+    over = row.ours_over_it.show(2) if row.ours_over_it and row.side != OURS else "–"
+    return row.side, row.rate.show() + noisy, over, goal, f"{row.start_up:.0f}"
 
 
-def table(rows: Sequence[Row]) -> Table:
-    """For a terminal."""
-    shown = Table(*HEADINGS)
-    before = ""
-    for row in rows:
-        title, *rest = cells(row)
-        if before not in ("", title):
-            shown.add_section()
-        shown.add_row("" if title == before else title, *rest)
-        before = title
+def tables(rows: Sequence[Row]) -> list[Table]:
+    """One a task, for a terminal of 80 columns."""
+    shown = []
+    for task in dict.fromkeys(row.task for row in rows):
+        of_task = Table(
+            *HEADINGS, title=TASKS[task].title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+        )
+        for row in rows:
+            if row.task == task:
+                of_task.add_row(*cells(row))
+        shown.append(of_task)
     return shown
 
 
@@ -174,8 +169,8 @@ def document(rows: Sequence[Row], facts: Mapping[str, str], notes: Mapping[str, 
     lines = ["# Training speed, beside other libraries", "", "Made by `make bench-train`; nothing here is by hand.", ""]
     lines += [f"- {name}: {value}" for name, value in facts.items()]
     lines += ["", *_explanation(), "", "![Training speed](train.svg)", ""]
-    lines += [f"| {' | '.join(HEADINGS)} |", "|" + "---|" * len(HEADINGS)]
-    lines += [f"| {' | '.join(cells(row))} |" for row in rows]
+    lines += [f"| task | {' | '.join(HEADINGS)} |", "|" + "---|" * (1 + len(HEADINGS))]
+    lines += [f"| {TASKS[row.task].title} | {' | '.join(cells(row))} |" for row in rows]
     missed = shortfalls(rows)
     lines += ["", "## What falls short", ""]
     lines += [f"- {sentence}" for sentence in missed] or ["Every aim was reached."]
@@ -186,11 +181,11 @@ def document(rows: Sequence[Row], facts: Mapping[str, str], notes: Mapping[str, 
 
 def _explanation() -> list[str]:
     return [
-        "Each number is a median (least … largest) over repeats with seeds 0, 1, 2, …; in every repeat the sides ran",
+        "Each number is a median (least…largest) over repeats with seeds 0, 1, 2, …; in every repeat the sides ran",
         "one after the other, on the same core with one thread, and ratios are taken repeat by repeat. Steps per",
         "CPU-second count environment steps and the CPU time of everything, learning included, from the end of the",
         "first learning phase to the end of the last; what comes before (imports, environments, the first phase,",
-        "compiling) is the start-up. Seconds to 475: wall time from the first environment step, compiling included,",
+        "compiling) are the CPU seconds under start. Seconds to 475: wall time from the first environment step, compiling included,",
         f"until the last {GOAL_EPISODES} training episodes have a mean return of {GOAL_RETURN:g}, and in how many",
         f"repeats they had. `!`: during a repeat others took more than {NOISY:.0%} of the core. Hyper-parameters are",
         "in `benchmarks/peers/tasks.py`, the same on every side but for what is said below.",

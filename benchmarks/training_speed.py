@@ -27,7 +27,7 @@ from typing import Any
 from peers.sides import SIDES, Side
 from peers.tasks import TASKS
 from rich.console import Console
-from speed_report import Measured, document, figure, rate, rows_of, shortfalls, table
+from speed_report import Measured, document, figure, rate, rows_of, shortfalls, tables
 
 ROOT = Path(__file__).resolve().parents[1]
 PEERS = ROOT / "benchmarks/peers"
@@ -58,11 +58,11 @@ def main() -> int:
         say.print(f"{rate(measured):,.0f} steps per CPU-second, {shares}")
     lines = [line for line in read(path) if line["task"] in (options.only or tuple(TASKS))]
     rows = rows_of(lines)
-    if rows:
-        console.print(table(rows))
+    for shown in tables(rows):
+        console.print(shown)
     if options.json:
-        shown = {"rows": [dataclasses.asdict(row) for row in rows], "short": shortfalls(rows), "failed": failed}
-        print(json.dumps(shown, indent=2))
+        report = {"rows": [dataclasses.asdict(row) for row in rows], "short": shortfalls(rows), "failed": failed}
+        print(json.dumps(report, indent=2))
     if options.quick or options.only or failed:
         say.print("This is not the whole table, so benchmarks/results/train.md stays as it is.")
     else:
@@ -94,9 +94,10 @@ def measure(side: Side, task: str, repeat: int, steps: int) -> dict[str, Any] | 
 
 
 def append(path: Path, measured: Measured) -> None:
-    """Keep a measurement."""
+    """Keep a measurement, on a line of its own also behind one that a kill cut."""
+    cut = path.exists() and not path.read_bytes().endswith(b"\n")
     with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(measured) + "\n")
+        file.write("\n" * cut + json.dumps(measured) + "\n")
         file.flush()
         os.fsync(file.fileno())
 

@@ -55,9 +55,10 @@ SIDES = (
         "cleanrl",
         ("ppo-cartpole", "dqn-cartpole"),
         "The files of its package, 0.4.8 of 2021, unchanged, with classic gym 0.21 and its CartPole-v1. PyTorch in"
-        " eager mode, with little around it. ppo.py's clip range cannot fall. dqn.py has a network of 120×84 and a squared"
-        " error, and updates once in two steps instead of 128 times in 256, so it does less arithmetic than the others."
-        " There is no A2C; LunarLander-v3 is newer than its gym, and 256-wide networks are no option of its files.",
+        " eager mode, with little around it. ppo.py's clip range cannot fall. dqn.py has a network of 120×84 and a"
+        " squared error, and updates once in two steps instead of 128 times in 256, so it does less arithmetic than the"
+        " others. There is no A2C; LunarLander-v3 is newer than its gym, and 256-wide networks are no option of"
+        " its files.",
     ),
     Side(
         "parl",
@@ -66,7 +67,7 @@ SIDES = (
         ("ppo-cartpole", "dqn-cartpole"),
         "2.2.1, its algorithms and replay memory in loops of ours, since its package has none. Paddle in eager mode. An"
         " empty module `paddle.fluid` lets it load on Paddle 3. Its PPO clips each gradient by itself and its clip"
-        " range stays; its DQN has a squared error and clips nothing. Its A2C has an optimizer and sums of its own, which are"
-        " not the task's.",
+        " range stays; its DQN has a squared error and clips nothing. Its A2C has an optimizer and sums of its own,"
+        " which are not the task's.",
     ),
 )
