@@ -181,14 +181,17 @@ def document(rows: Sequence[Row], facts: Mapping[str, str], notes: Mapping[str, 
 
 def _explanation() -> list[str]:
     return [
-        "Each number is a median (least…largest) over repeats with seeds 0, 1, 2, …; in every repeat the sides ran",
-        "one after the other, on the same core with one thread, and ratios are taken repeat by repeat. Steps per",
-        "CPU-second count environment steps and the CPU time of everything, learning included, from the end of the",
-        "first learning phase to the end of the last; what comes before (imports, environments, the first phase,",
-        "compiling) are the CPU seconds under start. Seconds to 475: wall time from the first environment step, compiling included,",
-        f"until the last {GOAL_EPISODES} training episodes have a mean return of {GOAL_RETURN:g}, and in how many",
-        f"repeats they had. `!`: during a repeat others took more than {NOISY:.0%} of the core. Hyper-parameters are",
-        "in `benchmarks/peers/tasks.py`, the same on every side but for what is said below.",
+        "Each number is a median (least…largest) over repeats with seeds 0, 1, 2, …; in every repeat the sides ran one",
+        "after the other, on the same core with one thread, and ratios are taken repeat by repeat.",
+        "",
+        "- steps/CPU-s: environment steps by the CPU time of everything, learning included, from the end of the first",
+        f"  learning phase to the end of the last. `!`: during a repeat others took more than {NOISY:.0%} of the core.",
+        "- s to 475: wall time from the first environment step, compiling included, until the last"
+        f" {GOAL_EPISODES} training",
+        f"  episodes have a mean return of {GOAL_RETURN:g}; behind it, in how many repeats they had.",
+        "- start: CPU seconds of what comes before: imports, environments, the first phase, compiling.",
+        "",
+        "Hyper-parameters are in `benchmarks/peers/tasks.py`, the same on every side but for what is said below.",
     ]
 
 
