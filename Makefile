@@ -18,6 +18,7 @@ PORT     ?= 8000
 RUNS     ?= runs
 BOARD_PORT ?= 8040
 ARGS     ?=
+PEERS    := sb3 sbx cleanrl parl
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 VENV   ?= .venv
@@ -26,7 +27,7 @@ BIN    := $(VENV)/bin
 RUN_PY := $(BIN)/python -P
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train resume board evaluate quantize export serve test test-slow gpu-check lint format clean
+.PHONY: help setup demo train resume board evaluate quantize export serve test test-slow gpu-check bench-train lint format clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s%s\n", $$1, $$2}'
@@ -83,6 +84,18 @@ test-slow: setup ## run the long learning runs as well
 
 gpu-check: setup ## on a GPU: train in float32 and in mixed precision, and compare them in a table
 	$(RUN_PY) tools/gpu_check.py $(ARGS)
+
+bench-train: setup $(PEERS:%=build/peers/%/.ready) ## compare the training speed with other libraries' (about an hour)
+	$(BIN)/python benchmarks/training_speed.py $(ARGS)
+
+# An environment for each of them. What cannot be installed with its own requirements comes on top, without them.
+build/peers/%/.ready: benchmarks/peers/%.txt
+	$(PYTHON) -m venv build/peers/$*
+	build/peers/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	test ! -f benchmarks/peers/$*.no-deps.txt || PIP_CONSTRAINT=benchmarks/peers/build-constraints.txt \
+	  build/peers/$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  -r benchmarks/peers/$*.no-deps.txt
+	@touch $@
 
 lint: setup ## ruff, mypy, import rules, the Dockerfile
 	$(BIN)/ruff check .
