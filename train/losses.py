@@ -14,8 +14,10 @@ A2C_TERMS = ("loss", "policy_loss", "value_loss", "entropy")
 
 
 def shares(weight: paddle.Tensor) -> paddle.Tensor:
-    """What each row [batch] adds to a mean, w / Σ w: `paddle.dot(x, shares(w))` is the mean of x over the rows that
-    count. Padding and autoreset's dummy rows have weight 0."""
+    """What each row adds to a mean, w / Σ w [batch]: padding and autoreset's dummy rows have weight 0.
+
+    The dot product of values with it is their mean over the rows that count.
+    """
     return weight / weight.sum()
 
 

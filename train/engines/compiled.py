@@ -103,7 +103,7 @@ class CompiledEngine:
 class PaddleOptimizer:
     """Paddle's own optimizer: on a GPU, whose kernels are fast, and where this Paddle has no operations in place."""
 
-    fed = ()
+    fed: tuple[str, ...] = ()
 
     def __init__(self, problem: Problem, network: nn.Layer, loss: Any) -> None:  # noqa: ANN401 - Paddle is untyped
         optimizer = make_optimizer(problem, network)
@@ -151,7 +151,7 @@ def _join_bias(network: nn.Layer) -> None:
     """Let each `Linear` add its bias within the matrix product: a sum of its own, and its gradient's, cost as much."""
     for layer in network.sublayers():
         if type(layer) is nn.Linear and layer.bias is not None:
-            layer.forward = partial(_linear, layer)
+            layer.forward = partial(_linear, layer)  # type: ignore[method-assign]  # of this instance alone
 
 
 def _linear(layer: nn.Linear, features: paddle.Tensor) -> paddle.Tensor:

@@ -83,16 +83,18 @@ class DirectProgram:
         _, entry, _ = executor._executor_cache.get_pir_program_and_executor(
             program, dict(feed), [fetch], "feed", "fetch", executor.place, scope, executor.plan
         )
-        self._core, self._scope, self._place = core, scope, executor.place
+        self._place = executor.place
         self._executor = entry._new_exe
         self._names = list(feed)
         self._tensors = {name: core.DenseTensor() for name in self._names}
+        for name, tensor in self._tensors.items():
+            tensor.set(feed[name], self._place)
+            core.set_feed_variable(scope, tensor, name, 0)  # which shares its memory from now on
 
     def run(self, feed: Mapping[str, Array]) -> Array:
         """Run once; returns the fetched tensor."""
         for name, tensor in self._tensors.items():
             tensor.set(feed[name], self._place)
-            self._core.set_feed_variable(self._scope, tensor, name, 0)
         return np.array(self._executor.run(self._names, False)._move_to_list()[0])
 
 
@@ -125,7 +127,7 @@ def add_in_place(variable: Any, other: Any) -> None:  # noqa: ANN401 - Paddle is
 
 def decay_in_place(variable: Any, factor: float, fresh: Any, share: Any) -> None:  # noqa: ANN401 - Paddle is untyped
     """`variable` ← `factor` · `variable` + `share` · `fresh` in its own memory; `share` is a tensor [1]."""
-    paddle._C_ops.scale_(variable, factor, 0.0, True)
+    paddle._C_ops.scale_(variable, factor, 0.0, True)  # type: ignore[attr-defined]
     add_in_place(variable, paddle.scale(fresh, scale=share))
 
 

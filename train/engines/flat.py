@@ -35,7 +35,7 @@ class FlatOptimizer(ABC):
 
     slots: ClassVar[tuple[str, ...]]
     """Names of the vectors that it remembers, as Paddle names its accumulators."""
-    fed: ClassVar[tuple[str, ...]]
+    fed: tuple[str, ...]
     """Names of what `inputs` gives, each float32 [1]."""
 
     def __init__(self, problem: Problem, loss: Any, parameters: Mapping[str, Any]) -> None:  # noqa: ANN401 - Paddle's
@@ -102,7 +102,7 @@ class FlatOptimizer(ABC):
 
 
 class FlatAdam(FlatOptimizer):
-    """Adam (Kingma & Ba 2015, algorithm 1):
+    """Adam (Kingma & Ba 2015, algorithm 1).
 
     m ← β₁m + (1 - β₁)g,  v ← β₂v + (1 - β₂)g²,  θ ← θ - α/(1 - β₁ᵗ) · m / (√v / √(1 - β₂ᵗ) + ε)
     """
@@ -131,7 +131,7 @@ class FlatAdam(FlatOptimizer):
 
     def state(self) -> dict[str, Array]:
         """The moments, and the powers of β that Paddle keeps with each parameter."""
-        powers = {}
+        powers: dict[str, Array] = {}
         for path in self._shapes:
             powers |= {f"{path}/beta{i + 1}_pow_acc": self._powers[i : i + 1].copy() for i in range(2)}
         return super().state() | powers
