@@ -126,8 +126,12 @@ def add_in_place(variable: Any, other: Any) -> None:  # noqa: ANN401 - Paddle is
 
 
 def decay_in_place(variable: Any, factor: float, fresh: Any, share: Any) -> None:  # noqa: ANN401 - Paddle is untyped
-    """`variable` ← `factor` · `variable` + `share` · `fresh` in its own memory; `share` is a tensor [1]."""
-    paddle._C_ops.scale_(variable, factor, 0.0, True)  # type: ignore[attr-defined]
+    """`variable` ← `factor` · `variable` + `share` · `fresh` in its own memory; `share` is a tensor [1].
+
+    What fades away stops at 1e-30 / (1 - `factor`): below 1e-38, where the numbers of units that are never active end
+    up, each operation on it would take several times as long.
+    """
+    paddle._C_ops.scale_(variable, factor, 1e-30, True)  # type: ignore[attr-defined]
     add_in_place(variable, paddle.scale(fresh, scale=share))
 
 
