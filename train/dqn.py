@@ -167,8 +167,8 @@ class DQN:
     def _round(self, epsilon: float, learning_rate: float, beta: float) -> list[Array]:
         """`train_every` steps in the environments, then updates; returns what each update reported."""
         config, before = self.config, self.step
-        for _ in range(-(-config.train_every // config.num_envs)):
-            self._act(epsilon)
+        seen = [self._act(epsilon) for _ in range(-(-config.train_every // config.num_envs))]
+        self.encoder.observe(seen)
         if self.step < config.learning_starts or len(self.replay) < config.batch_size:
             return []
         self._move_target()
@@ -180,15 +180,14 @@ class DQN:
         self.actor.load(_without("online", self.engine.weights()))
         return terms
 
-    def _act(self, epsilon: float) -> None:
-        """One step in every environment, a share `epsilon` of them at random."""
+    def _act(self, epsilon: float) -> Leaves:
+        """One step in every environment, a share `epsilon` of them at random; returns what they showed before it."""
         obs, count = self.stepper.obs, self.stepper.count
         random = self.rng.random(count) < epsilon
         actions = self.rng.integers(self._actions, size=count)
         if not random.all():
             actions = np.where(random, actions, self._greedy(obs))
         taken = self.stepper.take(actions + self._start)
-        self.encoder.observe([obs])
         self.replay.append(
             obs=obs,
             action=actions,
@@ -198,6 +197,7 @@ class DQN:
             valid=taken.valid,
             final_obs=taken.final_obs,
         )
+        return obs
 
     def _greedy(self, obs: Leaves) -> Array:
         best: Array = self.actor.heads(self.encoder.features(obs))["q_values"].argmax(axis=1)
