@@ -17,6 +17,8 @@ HOST     ?= 127.0.0.1
 PORT     ?= 8000
 RUNS     ?= runs
 BOARD_PORT ?= 8040
+ONLY     ?=
+JOBS     ?= 1
 ARGS     ?=
 PEERS    := sb3 sbx cleanrl parl
 
@@ -27,10 +29,11 @@ BIN    := $(VENV)/bin
 RUN_PY := $(BIN)/python -P
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train resume board evaluate quantize export serve test test-slow gpu-check bench-train lint format clean
+.PHONY: help setup demo train resume board evaluate quantize export serve test test-slow gpu-check \
+  bench-learning bench-train lint format clean
 
 help: ## print this list
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s%s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s%s\n", $$1, $$2}'
 	@echo
 	@echo "Variables, with what they are now:"
 	@echo "  ENV=$(ENV) ALGO=$(ALGO) SEED=$(SEED) STEPS=$(or $(STEPS),as preset) RUN=$(RUN) NAME=$(NAME) MODELS=$(MODELS)"
@@ -96,6 +99,9 @@ build/peers/%/.ready: benchmarks/peers/%.txt
 	  build/peers/$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 	  -r benchmarks/peers/$*.no-deps.txt
 	@touch $@
+
+bench-learning: setup ## train the presets over seeds beside published returns (ONLY=row, JOBS=at a time); hours in all, resumable
+	$(BIN)/python -m benchmarks.learning --jobs $(JOBS) $(addprefix --only ,$(ONLY)) $(ARGS)
 
 lint: setup ## ruff, mypy, import rules, the Dockerfile
 	$(BIN)/ruff check .
