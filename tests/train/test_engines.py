@@ -121,6 +121,19 @@ def test_rmsprop_takes_the_step_computed_by_hand(make):
     assert step == pytest.approx(1e-3 * gradient / np.sqrt(mean_square + 1e-5), rel=1e-3)
 
 
+def test_moments_that_fade_stay_out_of_the_denormals():
+    posed = problem(ACTIONS["discrete"], loss="dqn")
+    engine = started(CompiledEngine(posed), posed)
+    batch = next(batches(posed, 1))
+    engine.update(batch, 1e-3)
+    nothing = {name: np.zeros_like(values) for name, values in batch.items()}
+    for _ in range(1000):  # 0.9 to the 1000th is 1e-46, below float32's smallest normal number
+        engine.update({**nothing, "action": batch["action"]}, 0.0)
+    moments = engine.optimizer_state()["online.trunk.layers.0.weight/moment1"]
+    assert (np.abs(moments) >= np.finfo(np.float32).tiny).all()
+    assert (np.abs(moments) < 1e-20).all()
+
+
 # Without the trunks' gradients the weights would differ: Paddle's re-entrant recompute gives none here, in silence.
 @pytest.mark.parametrize("loss", LOSSES)
 def test_recompute_gives_the_same_weights_bit_for_bit(loss):
