@@ -145,7 +145,7 @@ def _fold(raw: onnx.ModelProto) -> _Graph:
 
 
 def _without_zeros(graph: _Graph) -> _Graph:
-    """Drop each Add of a scalar zero, which adds nothing. (A bias that is still zero is a vector.)"""
+    """Drop each Add of a scalar zero, which adds nothing. A bias that is still zero is a vector."""
     stands_for: dict[str, str] = {}
     nodes = []
     for node in graph.nodes:

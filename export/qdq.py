@@ -41,8 +41,9 @@ class Form:
     """int8 with zero point 0 for every activation; otherwise uint8."""
     float_biases: bool
     relu_as_max: bool
-    """Whether a Relu that no grid from zero upwards follows becomes Max: ONNX Runtime fuses Gemm and Relu before it looks
-    for quantized layers, and would leave a float Gemm behind."""
+    """Whether a Relu that no grid from zero upwards follows becomes Max.
+
+    ONNX Runtime fuses Gemm and Relu before it looks for quantized layers, and would leave a float Gemm behind."""
 
 
 CPU = Form(signed=False, float_biases=False, relu_as_max=True)
@@ -140,7 +141,7 @@ class _Writer:
         grid = layer_grid(scales, self._graph.constants[bias])
         *coarse_weight, fine_weight = self._weight(weight, grid)
         with_bias = [fine_weight, bias if self._form.float_biases else self._bias(bias, grid)]
-        coarse = self._activation(tensor, grid)
+        coarse = self._activation(tensor, scales, grid)
         if not coarse_weight:
             self._graph.copy(node, [coarse, *with_bias], node.output[0])
             return
@@ -151,14 +152,14 @@ class _Writer:
         ]
         self._graph.node("Add", products, node.output[0], name=f"{node.name}.sum")
 
-    def _activation(self, tensor: str, grid: LayerGrid) -> str:
+    def _activation(self, tensor: str, scales: LayerScales, grid: LayerGrid) -> str:
         """A layer's input on its grid; returns the dequantized tensor.
 
         The grid stands before what only rearranges the tensor, where the layer that made it can end in it. An image of
         the environment's is on its grid as it comes.
         """
         step, zero_point = grid.activation[0], self._zero_point(grid)
-        image = self._graph.image(tensor) if grid.unsigned and np.isclose(step, 1 / 255, rtol=1e-6) else None
+        image = self._graph.image(tensor) if scales.reads_image else None
         if image is not None:
             return self._graph.dequantized(image, step, zero_point)
         source, layouts = self._graph.before_layout(tensor)

@@ -91,8 +91,9 @@ class Graph:
         return name if any(name in node.output for node in self.nodes) else self.node("Sub", [tensor, rounded], name)
 
     def readers(self, tensor: str) -> list[onnx.NodeProto]:
-        """The float graph's nodes that read a tensor, or what only rearranges it; an output of the graph counts as
-        read by a node of its own.
+        """The float graph's nodes that read a tensor, or what only rearranges it.
+
+        Where the tensor is an output of the graph, a node without a kind stands for whoever reads that.
         """
         found = [onnx.NodeProto()] if tensor in self._results else []
         for node in self._read_by.get(tensor, []):
@@ -112,7 +113,8 @@ class Graph:
 
         The float graph casts, scales and rearranges, in some order; the rearranging is repeated on the bytes.
         """
-        layouts, scale = [], 1.0
+        layouts: list[onnx.NodeProto] = []
+        scale = 1.0
         while tensor not in self._bytes:
             node = self._made_by.get(tensor)
             if node is None or node.op_type not in {*LAYOUT, "Cast", "Mul", "Div"}:

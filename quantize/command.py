@@ -29,6 +29,7 @@ _DESCRIPTION = """Decide int8 scales for a run's policy, and measure what they c
 
 The result lies in RUN_DIR/quantized/METHOD, where paddleport export finds it. A policy that suffers is refused."""
 _WORST = 4
+_MOST_ROUNDS = 1000
 
 
 @dataclass(frozen=True)
@@ -194,22 +195,22 @@ def show(result: Result) -> None:
 
 
 def _check(chosen: Options) -> None:
-    least = {"--calibration-episodes": chosen.calibration_episodes, "--qat-rounds": chosen.qat_rounds}
-    for name, value in least.items():
-        if value < 1:
-            raise UsageError(f"{name} is too small", expected="at least 1", got=value)
     if chosen.episodes < 2:
         todo = "One episode tells nothing of how far a mean may be off"
         raise UsageError("--episodes is too small", expected="at least 2", got=chosen.episodes, todo=todo)
-    for name, number in (("--seed", chosen.seed), ("--qat-updates", chosen.qat_updates)):
-        if number < 0:
-            raise UsageError(f"{name} is negative", expected="0 or more", got=number)
-    if not 0 < chosen.qat_learning_rate < math.inf:
-        raise UsageError("--qat-learning-rate is no rate", expected="more than 0", got=chosen.qat_learning_rate)
-    if not 0 <= chosen.min_agreement <= 1:
-        raise UsageError("--min-agreement is no share", expected="0 to 1", got=chosen.min_agreement)
-    if not 0 <= chosen.max_drop < math.inf:
-        raise UsageError("--max-drop is negative", expected="0 or more", got=chosen.max_drop)
+    ranges = {
+        "--calibration-episodes": (chosen.calibration_episodes, 1, math.inf),
+        "--qat-rounds": (chosen.qat_rounds, 1, _MOST_ROUNDS),
+        "--qat-updates": (chosen.qat_updates, 0, math.inf),
+        "--qat-learning-rate": (chosen.qat_learning_rate, 1e-12, 1.0),
+        "--seed": (chosen.seed, 0, math.inf),
+        "--min-agreement": (chosen.min_agreement, 0, 1),
+        "--max-drop": (chosen.max_drop, 0, 1e6),
+    }
+    for name, (value, least, most) in ranges.items():
+        if not least <= value <= most:
+            expected = f"{least:g} to {most:g}" if most < math.inf else f"{least:g} or more"
+            raise UsageError(f"{name} is out of range", expected=expected, got=value)
     if chosen.resume and chosen.method == "ptq":
         raise UsageError("Only qat is resumed", expected="--method qat or auto with --resume", got="--method ptq")
     if "auto" in chosen.keep_float and len(chosen.keep_float) > 1:

@@ -49,7 +49,7 @@ class Reference:
 
     def agreement(self, twin: PolicyNetwork) -> float:
         """How alike a quantized policy acts on the visited observations."""
-        return self._agreement(answers(twin, self.observations))
+        return self.agreement_of(answers(twin, self.observations))
 
     def report(self, twin: PolicyNetwork) -> Report:
         """Measure a quantized policy: on the visited observations, and on the same episodes."""
@@ -61,7 +61,8 @@ class Reference:
             returns=gate.compare_returns(self.episodes, played),
         )
 
-    def _agreement(self, outputs: Outputs) -> float:
+    def agreement_of(self, outputs: Outputs) -> float:
+        """The same from a policy's answers to them."""
         return gate.action_agreement(self.network.action_space, self.outputs["action"], outputs["action"])
 
 

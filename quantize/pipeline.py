@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from paddleport.files import sha256_bytes
 from paddleport.progress import stage
 from paddleport.spaces import Array, Leaves, batch_size
 from quantize import calibration, gate, ptq, qat_state, scales
-from quantize.comparison import Reference, layer_errors, play_stage
+from quantize.comparison import Reference, answers, layer_errors, output_error, play_stage
 from quantize.fake import fake_quantized
 from quantize.layers import check_layers, left_float
 from quantize.scales import LayerScales, Quantization, Report, Training
@@ -179,15 +180,20 @@ def _with_fewest_kept(
 
 
 def _ptq(request: Request, reference: Reference, observations: Leaves) -> _Candidate:
-    network, tried = reference.network, {}
+    network = reference.network
+    tried: dict[str, float] = {}
+    errors: dict[str, float] = {}
     names = tuple(ptq.OBSERVERS) if request.observer == AUTO else (request.observer,)
     found: dict[str, dict[str, LayerScales]] = {}
     with stage(f"Deciding scales ({', '.join(names)})", len(names)) as advance:
         for name in names:
             found[name] = ptq.calibrate(network, observations, name, _named(request))
-            tried[name] = reference.agreement(fake_quantized(network, found[name]))
+            moved = answers(fake_quantized(network, found[name]), reference.observations)
+            tried[name] = reference.agreement_of(moved)
+            errors[name] = output_error(reference.outputs, moved)
             advance()
-    best = max(names, key=tried.__getitem__)
+    # Where actions agree alike, what else the policy says decides: its value, and how sure it is.
+    best = max(names, key=lambda name: (tried[name], -errors[name]))
     weights = request.checkpoint.policy_tensors()
     return _Candidate("ptq", best, network, weights, found[best], tried if len(names) > 1 else {})
 
@@ -246,6 +252,4 @@ def _advice(request: Request, method: str, errors: dict[str, scales.LayerError])
 
 
 def _say(line: str) -> None:
-    import sys
-
     print(line, file=sys.stderr, flush=True)

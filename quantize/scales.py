@@ -41,6 +41,11 @@ class LayerScales(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """The weight's dimension that counts the output channels: 1 for Linear, whose weight is [inputs, outputs], and 0
     for Conv2D, whose weight is [outputs, inputs, height, width]."""
 
+    @property
+    def reads_image(self) -> bool:
+        """Whether the input is an image over 255: its grid is the one of a byte, and nothing is rounded."""
+        return self.weight_axis == 0 and self.activation_unsigned and self.activation_abs_max == 1.0
+
 
 class LayerError(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What one layer costs: the policy with this layer alone on its grids, the others float."""

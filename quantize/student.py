@@ -29,8 +29,8 @@ def student_of(network: PolicyNetwork, layers: Mapping[str, LayerScales]) -> Pol
     """A copy of a policy whose named layers are fake-quantized by Paddle as they learn.
 
     Weights go through PaddleSlim's channel-wise quanter, inputs through Paddle's moving average of the largest
-    magnitude, which starts from the scales given. Inputs on two digits, and images, pass as they are: their grids are so
-    fine, or exact, that there is nothing to learn.
+    magnitude, which starts from the scales given. Inputs on two digits, and images, pass as they are: their grids are
+    so fine, or exact, that there is nothing to learn.
 
     Args:
         network: the float policy; it is left as it is.
@@ -43,7 +43,7 @@ def student_of(network: PolicyNetwork, layers: Mapping[str, LayerScales]) -> Pol
     for path, scales in layers.items():
         activation = None if _is_exact(scales) else FakeQuanterWithAbsMaxObserver(moving_rate=_MOVING_RATE)
         config.add_layer_config([found[path]], activation=activation, weight=FakeQuanterChannelWiseAbsMaxObserver())
-    learning: PolicyNetwork = QAT(config).quantize(student, inplace=True)
+    learning: Any = QAT(config).quantize(student, inplace=True)
     for path, layer in learning.named_sublayers():
         if path in layers and layer.activation_quanter is not None:
             _start_from(layer.activation_quanter, layers[path].activation_abs_max)
@@ -77,9 +77,7 @@ def float_weights(student: PolicyNetwork) -> dict[str, Array]:
 
 
 def _is_exact(scales: LayerScales) -> bool:
-    return scales.activation_digits > 1 or (
-        scales.weight_axis == 0 and scales.activation_unsigned and scales.activation_abs_max == 1.0
-    )
+    return scales.activation_digits > 1 or scales.reads_image
 
 
 def _start_from(quanter: Any, abs_max: float) -> None:  # noqa: ANN401 - Paddle's own layer
