@@ -41,7 +41,7 @@ def student_of(network: PolicyNetwork, layers: Mapping[str, LayerScales]) -> Pol
     config = QuantConfig(activation=None, weight=None)
     found = dict(student.named_sublayers())
     for path, scales in layers.items():
-        activation = None if _is_exact(scales) else FakeQuanterWithAbsMaxObserver(moving_rate=_MOVING_RATE)
+        activation = None if _is_exact(scales) else _activation_quanter(unsigned=scales.activation_unsigned)
         config.add_layer_config([found[path]], activation=activation, weight=FakeQuanterChannelWiseAbsMaxObserver())
     learning: Any = QAT(config).quantize(student, inplace=True)
     for path, layer in learning.named_sublayers():
@@ -74,6 +74,11 @@ def float_weights(student: PolicyNetwork) -> dict[str, Array]:
         for name, tensor in student.state_dict().items()
         if not any(own in f".{name}" for own in _OWN)
     }
+
+
+def _activation_quanter(*, unsigned: bool) -> Any:  # noqa: ANN401 - Paddle's own factory
+    """Steps of abs-max / 127; of abs-max / 255 for what is never negative, by the upper half of nine bits."""
+    return FakeQuanterWithAbsMaxObserver(moving_rate=_MOVING_RATE, bit_length=9 if unsigned else 8)
 
 
 def _is_exact(scales: LayerScales) -> bool:
