@@ -112,7 +112,7 @@ class _Writer:
         """Write a node, or what stands for it."""
         if node.op_type in _LINEAR and not self._stays_float(node):
             self._layer(node)
-        elif node.op_type == "Relu" and self._form.relu_as_max and not self._feeds_only_unsigned(node.output[0]):
+        elif node.op_type == "Relu" and self._form.relu_as_max and not self._ends_in_grids(node.output[0]):
             zero = self._graph.constant("zero", np.zeros((), np.float32))
             self._graph.node("Max", [node.input[0], zero], node.output[0], name=node.name)
         else:
@@ -123,11 +123,13 @@ class _Writer:
         named = path.removesuffix(".weight")
         return any(named == kept or named.startswith(f"{kept}.") for kept in self._kept_float)
 
-    def _feeds_only_unsigned(self, tensor: str) -> bool:
-        """Whether every reader of a tensor is a layer whose grid for it starts at zero: ONNX Runtime drops the Relu."""
-        readers = self._graph.readers(tensor)
-        layers = [self._layers.get(node.name) for node in readers if node.op_type in _LINEAR]
-        return bool(readers) and len(layers) == len(readers) and all(s and s.activation_unsigned for s in layers)
+    def _ends_in_grids(self, tensor: str) -> bool:
+        """Whether every reader of a tensor is a layer that takes it on one grid from zero upwards.
+
+        ONNX Runtime then drops a Relu in front, which such a grid does anyway.
+        """
+        readers = [self._layers.get(node.name) for node in self._graph.readers(tensor)]
+        return bool(readers) and all(s and s.activation_unsigned and s.activation_digits == 1 for s in readers)
 
     def _layer(self, node: onnx.NodeProto) -> None:
         scales = self._layers.get(node.name)
@@ -145,7 +147,8 @@ class _Writer:
         if not coarse_weight:
             self._graph.copy(node, [coarse, *with_bias], node.output[0])
             return
-        fine = self._graph.on_grid(self._graph.remainder(tensor, coarse), grid.activation[1], self._zero_point(grid))
+        rest = self._graph.remainder(tensor, coarse)
+        fine = self._graph.on_grid(rest, grid.activation[1], self._zero_point(unsigned=False))
         products = [
             self._graph.copy(node, [coarse, *coarse_weight], f"{node.name}.coarse", name=f"{node.name}.coarse"),
             self._graph.copy(node, [fine, *with_bias], f"{node.name}.fine"),
@@ -158,7 +161,7 @@ class _Writer:
         The grid stands before what only rearranges the tensor, where the layer that made it can end in it. An image of
         the environment's is on its grid as it comes.
         """
-        step, zero_point = grid.activation[0], self._zero_point(grid)
+        step, zero_point = grid.activation[0], self._zero_point(unsigned=grid.unsigned)
         image = self._graph.image(tensor) if scales.reads_image else None
         if image is not None:
             return self._graph.dequantized(image, step, zero_point)
@@ -168,10 +171,10 @@ class _Writer:
             rounded = self._graph.copy(layout, [rounded, *layout.input[1:]], f"{rounded}.{layout.op_type.lower()}")
         return self._graph.on_grid(rounded, step, zero_point) if layouts else rounded
 
-    def _zero_point(self, grid: LayerGrid) -> Array:
+    def _zero_point(self, *, unsigned: bool) -> Array:
         if self._form.signed:
             return np.asarray(0, np.int8)
-        return np.asarray(0 if grid.unsigned else 128, np.uint8)
+        return np.asarray(0 if unsigned else 128, np.uint8)
 
     def _weight(self, name: str, grid: LayerGrid) -> list[str]:
         """Replace a float weight by int8 numbers and their steps; returns the dequantized tensor for each digit.

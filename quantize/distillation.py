@@ -24,15 +24,17 @@ _SMALLEST = 1e-6
 def spreads(targets: Mapping[str, Array]) -> dict[str, float]:
     """What errors of each of the teacher's outputs are measured in: its standard deviation over observations.
 
-    `advantage` is that of Q-values around their mean over the actions: which action is best hangs on these alone, and
-    they are often a hundredth of the values.
+    `advantage` is for what Q-values are above their mean over the actions, often a hundredth of the values; on these
+    alone hangs which action is best. It is their median magnitude, since a few states of no return, where they are
+    large, would set a standard deviation.
 
     Args:
         targets: the teacher's outputs [n, …], by name.
     """
     found = {name: _spread(values) for name, values in targets.items() if values.dtype.kind == "f"}
     if "q_values" in targets:
-        found["advantage"] = _spread(targets["q_values"] - targets["q_values"].mean(axis=1, keepdims=True))
+        advantages = targets["q_values"] - targets["q_values"].mean(axis=1, keepdims=True)
+        found["advantage"] = max(float(np.median(np.abs(advantages))), _SMALLEST)
     return found
 
 

@@ -41,7 +41,8 @@ def fake_quantized(network: PolicyNetwork, layers: Mapping[str, LayerScales]) ->
         with paddle.no_grad():
             layer.weight.set_value(on_grid(layer.weight))
             layer.bias.set_value(grid.bias_numbers(layer.bias.numpy()).astype("float32") * grid.bias)
-        digits = [_activation(float(step), unsigned=grid.unsigned) for step in grid.activation]
+        coarse, *fine = (float(step) for step in grid.activation)
+        digits = [_activation(coarse, unsigned=grid.unsigned), *(_activation(step, unsigned=False) for step in fine)]
         layer.register_forward_pre_hook(_quantize_input(digits))
     return twin
 

@@ -32,7 +32,7 @@ class LayerGrid:
     activation: tuple[np.float32, ...]
     """Of each digit of the input, the coarse one first."""
     unsigned: bool
-    """Whether the input is on a grid from zero upwards."""
+    """Whether the input's coarse digit is on a grid from zero upwards; what it leaves may be negative."""
     weight: Array
     """Of each output channel, [channels]."""
     weight_axis: int
@@ -63,9 +63,8 @@ def layer_grid(scales: LayerScales, bias: Array) -> LayerGrid:
         scales: as a method decided them.
         bias: float [channels].
     """
-    largest = [scales.activation_abs_max / DIGIT_BASE**digit for digit in range(scales.activation_digits)]
-    levels = UNSIGNED_LEVELS if scales.activation_unsigned else LEVELS
-    activation = tuple(np.float32(value / levels) for value in largest)
+    coarse = scales.activation_abs_max / (UNSIGNED_LEVELS if scales.activation_unsigned else LEVELS)
+    activation = tuple(np.float32(coarse / DIGIT_BASE**digit) for digit in range(scales.activation_digits))
     wanted = np.asarray(scales.weight_abs_max, np.float64) / LEVELS
     least = np.abs(bias.astype(np.float64)) / (float(activation[-1]) * _BIAS_LIMIT)
     weight = np.maximum(wanted, least).astype(np.float32)

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Collection
 from typing import Any
 
+import msgspec
 import paddle
 from paddle import nn
 from paddle.quantization import PTQ, QuantConfig
@@ -47,7 +48,8 @@ def calibrate(
     Layers that read the vector of an observation get two digits and some headroom. Most of what int8 costs a small
     policy is lost there: a state far from the usual ones is rare in calibration and decides whether the episode goes
     on, and one grid cannot both reach it and resolve the rest. Convolutions that read an image lose nothing: its
-    grid is the one of their inputs.
+    grid is the one of their inputs. Layers that give Q-values get two digits as well: which action is best hangs on
+    differences of a hundredth of the values, finer than one grid's steps are.
 
     Args:
         network: the float policy, in evaluation mode; it is left as it is.
@@ -70,7 +72,14 @@ def calibrate(
                 layer.vector = features.get(VECTOR)
         watched.heads(features)
     found = dict(watched.named_sublayers())
-    return {path: _scales(found[path]) for path in chosen(network, keep_float)}
+    scales = {path: _scales(found[path]) for path in chosen(network, keep_float)}
+    finer = {path: msgspec.structs.replace(scales[path], activation_digits=2) for path in _value_heads(network, scales)}
+    return {**scales, **finer}
+
+
+def _value_heads(network: PolicyNetwork, layers: Collection[str]) -> list[str]:
+    """The layers that give Q-values."""
+    return [path for path in layers if "q_values" in network.output_names and path in ("head", "state_head")]
 
 
 def _scales(layer: Any) -> LayerScales:  # noqa: ANN401 - Paddle types quanters as optional
