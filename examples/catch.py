@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 CELL = 7  # pixels
 CELLS = 12  # a side
-PADDLE = 2  # cells wide
+PADDLE = 3  # cells wide
 BALLS = 10  # an episode
 
 

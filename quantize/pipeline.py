@@ -199,27 +199,31 @@ def _ptq(request: Request, reference: Reference, observations: Leaves) -> _Candi
 
 
 def _qat(request: Request, reference: Reference, observations: Leaves, start: _Candidate) -> _Candidate:
-    from quantize import qat
+    from quantize import qat  # PTQ alone needs none of it
 
+    settings = qat_settings(request, reference, observations, start.observer)
+    learnt = qat.train(request.run, reference, start.layers, observations, settings, resume=request.qat.resume)
+    network = network_of(request.checkpoint, learnt.weights, trust_code=request.trust_code)
+    return _Candidate("qat", start.observer, network, learnt.weights, learnt.layers, start.tried, learnt.training)
+
+
+def qat_settings(request: Request, reference: Reference, observations: Leaves, observer: str) -> qat_state.Settings:
+    """How a student is trained: what the request says, and what follows from the policy's observations."""
     space, options = request.checkpoint.state.observation_space, request.qat
     images = bool(reference.network.encoding.images)
-    updates = options.updates or (_IMAGE_UPDATES if images else _UPDATES)
-    settings = qat_state.Settings(
+    return qat_state.Settings(
         checkpoint_sha256=request.checkpoint.sha256,
         seed=request.seed,
-        observer=start.observer,
+        observer=observer,
         calibration_sha256=sha256_bytes(b"".join(array.tobytes() for array in observations.values())),
         keep_float=_named(request),
         rounds=options.rounds,
         episodes=request.calibration_episodes,
         rows_a_round=max(1, min(_ROWS_A_ROUND, calibration.most_rows(space) // options.rounds)),
-        updates=updates,
+        updates=options.updates or (_IMAGE_UPDATES if images else _UPDATES),
         batch_size=_IMAGE_BATCH if images else _BATCH,
         learning_rate=options.learning_rate,
     )
-    learnt = qat.train(request.run, reference, start.layers, observations, settings, resume=options.resume)
-    network = network_of(request.checkpoint, learnt.weights, trust_code=request.trust_code)
-    return _Candidate("qat", start.observer, network, learnt.weights, learnt.layers, start.tried, learnt.training)
 
 
 def _observations(network: PolicyNetwork, request: Request) -> Leaves:

@@ -4,7 +4,6 @@ from collections import Counter
 
 import msgspec
 import numpy as np
-import onnx
 import pytest
 
 from export import qdq
