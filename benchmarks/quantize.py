@@ -3,13 +3,15 @@
     make bench-quantize RUNS_TO_QUANTIZE="runs/ppo-CartPole-v1-1 runs/ppo-Pendulum-v1-1"
     .venv/bin/python -P benchmarks/quantize.py RUN_DIR … [--episodes 100] [--out benchmarks/results/quantize.md]
 
--P keeps this file's folder off the path, where its name would hide the stage's. Every policy plays the same episodes. Latencies are of one call on one thread, each int8 file taking turns with float32.
+-P keeps this file's folder off the path, where its name would hide the stage's. Every policy plays the same episodes.
+Latencies are of one call on one thread, each int8 file taking turns with float32.
 Runs are read, not written: what QAT keeps while it trains goes to a temporary folder.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import tempfile
 import time
@@ -279,20 +281,26 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("build") / "bench" / "quantize.md")
     chosen = parser.parse_args()
     began = time.monotonic()
-    sections = []
+    sections: list[str] = []
     for path in chosen.runs:
         sections += table(open_case(path, chosen.episodes), chosen.episodes)
-    minutes = (time.monotonic() - began) / 60
-    head = [
-        "# int8 against float32",
-        "",
-        f"`.venv/bin/python -P benchmarks/quantize.py {' '.join(map(str, chosen.runs))} --episodes {chosen.episodes}`, "
-        f"{minutes:.0f} minutes on {processor()}, one thread a session.",
-        "",
-    ]
-    chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    chosen.out.write_text("\n".join([*head, *sections]))
+        minutes = (time.monotonic() - began) / 60
+        write(chosen.out, [*head(chosen.runs, chosen.episodes, minutes), *sections])
     print(f"Written to {chosen.out}")
+
+
+def head(runs: list[Path], episodes: int, minutes: float) -> list[str]:
+    """What was run, and where."""
+    command = f".venv/bin/python -P benchmarks/quantize.py {' '.join(map(str, runs))} --episodes {episodes}"
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    where = f"{minutes:.0f} minutes on {processor()}, one thread a session; load averages at the end {load}."
+    return ["# int8 against float32", "", f"`{command}`", "", where, ""]
+
+
+def write(path: Path, lines: list[str]) -> None:
+    """Write the report, so far as it goes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -94,7 +94,8 @@ def prove_int8(trainer: Trainer, scales: Quantized) -> tuple[Proven, float]:
     """
     data = _bytes(_written(trainer, scales, CPU))
     if left := float_layers(data):
-        raise GateError("ONNX Runtime would not run these layers on integers", got=left, todo=_REPORT_ADVICE)
+        todo = "Quantize again with --keep-float and their names; nothing was published"
+        raise GateError("ONNX Runtime would not run these layers on integers", got=", ".join(left), todo=todo)
     return _int8(trainer, scales, "int8", data, CPU)
 
 
