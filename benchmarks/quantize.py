@@ -1,6 +1,6 @@
 """float32 against int8, by every observer, by QAT, and by ONNX Runtime's own quantizer: size, return, latency.
 
-    make bench-quantize RUNS_TO_QUANTIZE="runs/ppo-CartPole-v1-1 runs/ppo-Pendulum-v1-1"
+    make bench-quantize          # every run in runs/
     .venv/bin/python -P benchmarks/quantize.py RUN_DIR … [--episodes 100] [--out benchmarks/results/quantize.md]
 
 -P keeps this file's folder off the path, where its name would hide the stage's. Every policy plays the same episodes.

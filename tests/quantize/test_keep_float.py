@@ -20,10 +20,9 @@ FEW = ["--calibration-episodes", "3", "--episodes", "4"]
 
 
 def hostile(tensors: dict) -> dict:
-    """One weight is ten thousand times what it was; the next layer takes little of that unit."""
+    """One weight of the head is ten thousand times what it was: what else that channel weighs is lost to its steps."""
     changed = {name: tensor.copy() for name, tensor in tensors.items()}
-    changed["policy_trunk.layers.0.weight"][0, 0] *= 1e4
-    changed["policy_trunk.layers.1.weight"][0] *= 1e-4
+    changed["policy_head.weight"][0, 0] *= 1e4
     return changed
 
 
@@ -40,26 +39,27 @@ def test_a_hostile_policy_is_refused_with_a_message_that_helps(run):
         command.run(command.parse([str(run), *FEW]))
     said = str(caught.value)
     assert "an action agreement of at least 0.98" in said
-    assert "--keep-float policy_trunk.layers.1 (the layer that costs most)" in said
+    assert "--keep-float policy_head (the layer that costs most)" in said
     assert not (run / "quantized").exists()
 
 
 def test_auto_keeps_one_layer_in_float_and_passes_both_halves_of_the_gate(run, tmp_path):
     result = command.run(command.parse([str(run), *FEW, "--keep-float", "auto"]))
-    assert result.kept_float == ("policy_trunk.layers.1",)
+    assert result.kept_float == ("policy_head",)
     assert result.agreement >= 0.98
     document = Quantized.open(folder_of(run, "ptq")).document
-    assert set(document.report.layer_errors) == {*document.layers, "policy_trunk.layers.1"}
+    assert set(document.report.layer_errors) == {*document.layers, "policy_head"}
     models = ["--name", "x", "--models", str(tmp_path / "models"), "--episodes", "4"]
     exported = export_command.run(export_command.parse([str(run), *models]))
     assert exported.precisions["int8"].agreement >= 0.98
     card = (tmp_path / "models" / "x" / "1" / "README.md").read_text()
-    assert "`policy_trunk.layers.1` (kept in float)" in card
+    assert "`policy_head` (kept in float)" in card
 
 
-def test_a_layer_kept_by_name_is_float_in_the_file(run, tmp_path):
-    result = command.run(command.parse([str(run), *FEW, "--keep-float", "policy_trunk", "value_head"]))
-    assert result.kept_float == ("policy_trunk.layers.0", "policy_trunk.layers.1", "value_head")
+def test_layers_are_kept_by_name_or_by_the_name_of_what_holds_them(run):
+    kept = ["--keep-float", "policy_head", "value_trunk"]
+    result = command.run(command.parse([str(run), *FEW, *kept]))
+    assert result.kept_float == ("policy_head", "value_trunk.layers.0", "value_trunk.layers.1")
     assert result.layers == 3
 
 
@@ -91,10 +91,11 @@ def test_as_few_are_kept_as_it_takes_and_what_was_not_needed_is_taken_back(polic
     load_arrays(ruined, weights)
 
     def passes(tried):
-        if not {"policy_head", "value_head"}.isdisjoint(tried):
+        if not {"policy_trunk.layers.0", "policy_trunk.layers.1"}.isdisjoint(tried):
             raise GateError("no")
 
-    assert keep_fewest(ruined, layers, obs, passes) == ("policy_head", "value_head")
+    # The head costs most and is left out first; it was not the one that the gate minded.
+    assert keep_fewest(ruined, layers, obs, passes) == ("policy_trunk.layers.0", "policy_trunk.layers.1")
 
 
 def test_a_gate_that_nothing_passes_ends_the_search(policy):

@@ -15,7 +15,7 @@ import pytest
 
 import runs
 from paddleport.checkpoint import Run
-from paddleport.errors import ArtifactError, UsageError
+from paddleport.errors import ArtifactError, GateError, UsageError
 from paddleport.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from policies import IMAGE_KINDS, KINDS, build, change_policy, observations_of
 from quantize import command, gate, qat_state
@@ -168,13 +168,20 @@ def test_a_killed_training_ends_with_the_same_weights(whole, run):
     assert not qat_state.folder_of(run).exists()
 
 
-@pytest.fixture
-def unfinished(run) -> Path:
+@pytest.fixture(scope="module")
+def refused(whole, tmp_path_factory) -> Path:
     """A run whose student was trained and refused: its training is kept."""
-    with pytest.raises(Exception, match="acts too differently"):
+    run = Path(shutil.copytree(whole, tmp_path_factory.mktemp("runs") / "run"))
+    shutil.rmtree(run / "quantized")
+    with pytest.raises(GateError, match="acts too differently"):
         quantize(run, "--min-agreement", "1")
     assert qat_state.folder_of(run).is_dir()
     return run
+
+
+@pytest.fixture
+def unfinished(refused, tmp_path) -> Path:
+    return Path(shutil.copytree(refused, tmp_path / "run"))
 
 
 def test_a_training_is_not_resumed_under_other_settings_or_of_another_policy(unfinished):
@@ -202,5 +209,5 @@ def test_a_training_that_was_done_is_resumed_to_its_gate(unfinished):
 def test_auto_trains_only_what_the_gate_refuses(run):
     easy = msgspec.structs.asdict(quantize(run, "--method", "auto", "--min-agreement", "0.5", "--max-drop", "1000"))
     assert easy["method"] == "ptq"
-    with pytest.raises(Exception, match="more --qat-rounds"):
+    with pytest.raises(GateError, match="more --qat-rounds"):
         quantize(run, "--method", "auto", "--min-agreement", "1")
