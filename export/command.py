@@ -79,6 +79,8 @@ class Result(msgspec.Struct, frozen=True):
     trainer: ReturnStatistics
     """Returns of the policy in Paddle, on the same episodes as the files'."""
     precisions: dict[str, PrecisionResult]
+    left_out: dict[str, str]
+    """Files that did not pass and that the others do without, by precision, with what was wrong."""
     parity: Parity
     seconds: float
 
@@ -127,6 +129,8 @@ def show(result: Result) -> None:
         agreement = "–" if info.agreement is None else f"{info.agreement:.4f}"
         table.add_row(name, info.file, str(info.size), _played(info.returns), agreement)
     console.print(table)
+    for name, why in result.left_out.items():
+        console.print(f"There is no {name} file. {why}.", highlight=False, soft_wrap=True)
     parity = result.parity
     console.print(
         f"Equal to the trainer within {parity.worst_visited:.2g} on visited observations "
@@ -155,6 +159,7 @@ def _result(outcome: Outcome, seconds: float) -> Result:
         step=manifest.provenance.step,
         trainer=outcome.trainer,
         precisions=precisions,
+        left_out=outcome.left_out,
         parity=manifest.parity,
         seconds=round(seconds, 2),
     )

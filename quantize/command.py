@@ -145,7 +145,7 @@ def run(chosen: Options) -> Result:
     try:
         path, document = pipeline.quantize_run(request)
     except KeyboardInterrupt:
-        if (kept := pipeline.unfinished(request.run)).is_dir():
+        if (kept := pipeline.unfinished(request.run)).is_dir() and chosen.method != "ptq":
             print(f"{kept} holds the rounds that were done; go on with --resume.", file=sys.stderr)
         raise
     returns = document.report.returns

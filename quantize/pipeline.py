@@ -124,7 +124,8 @@ def quantize_run(request: Request) -> tuple[Path, Quantization]:
         files={},
     )
     path = scales.publish(request.run, document, candidate.weights)
-    qat_state.remove(request.run)
+    if candidate.method == "qat":
+        qat_state.remove(request.run)
     return path, document
 
 
