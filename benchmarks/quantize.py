@@ -15,7 +15,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,10 +83,10 @@ def open_case(path: Path, episodes: int) -> Case:
     return Case(name, checkpoint, network, reference, model, shown.observations)
 
 
-def variants(case: Case) -> Iterator[tuple[str, onnx.ModelProto, str]]:
+def variants(case: Case, observers: Sequence[str]) -> Iterator[tuple[str, onnx.ModelProto, str]]:
     """Every int8 form of a policy: what to call it, the model, and a remark."""
     weights = state_arrays(case.network)
-    for observer in ptq.OBSERVERS:
+    for observer in observers:
         began = time.monotonic()
         layers = ptq.calibrate(case.network, case.observations, observer)
         model = quantized(case.model, layers, weights)
@@ -164,14 +164,14 @@ def measure(case: Case, model: onnx.ModelProto, episodes: int) -> tuple[float, E
     return agreement, played, {batch: times["other"][batch] / time_ for batch, time_ in times["float32"].items()}
 
 
-def table(case: Case, episodes: int) -> list[str]:
+def table(case: Case, episodes: int, observers: Sequence[str]) -> list[str]:
     """One policy's rows."""
     played = case.reference.episodes
     times = latencies({"float32": Session(case.model.SerializeToString())}, case.reference.observations)["float32"]
     cells = [f"{times['1']:.0f} µs", f"{times['64']:.0f} µs"]
     lines = [f"## {case.name}", "", line(HEAD), line(["---"] * len(HEAD))]
     lines.append(line(["float32", f"{case.bytes:,}", "1", "1", *returns(played), *cells, ""]))
-    for name, model, remark in variants(case):
+    for name, model, remark in variants(case, observers):
         agreement, other, ratios = measure(case, model, episodes)
         size = len(model.SerializeToString())
         figures = [f"{size:,}", f"{size / case.bytes:.3f}", f"{agreement:.4f}", *returns(other)]
@@ -278,12 +278,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, help="run directories, made by paddleport train")
     parser.add_argument("--episodes", type=int, default=100)
+    names = list(ptq.OBSERVERS)
+    parser.add_argument("--observers", nargs="*", choices=names, default=names, help="which of PaddleSlim's; all")
     parser.add_argument("--out", type=Path, default=Path("build") / "bench" / "quantize.md")
     chosen = parser.parse_args()
     began = time.monotonic()
     sections: list[str] = []
     for path in chosen.runs:
-        sections += table(open_case(path, chosen.episodes), chosen.episodes)
+        sections += table(open_case(path, chosen.episodes), chosen.episodes, chosen.observers)
         minutes = (time.monotonic() - began) / 60
         write(chosen.out, [*head(chosen.runs, chosen.episodes, minutes), *sections])
     print(f"Written to {chosen.out}")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from export.latency import latencies
 from export.precisions import Proven
@@ -17,6 +18,7 @@ from quantize.scales import Quantized
 
 FIGURE = "quantization.png"
 _TIMED = ("float32", "int8")
+_SMALLEST = 1e-6
 _KEPT = (
     "method",
     "observer",
@@ -125,16 +127,18 @@ def quantization_figure(manifest: Manifest, trainer: ReturnStatistics) -> bytes:
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     names = list(errors)
     colors = ["C0" if name in made["layers"] else "C7" for name in names]
-    left.barh(names, [max(errors[name]["error"], 1e-6) for name in names], color=colors)
+    widths = [max(errors[name]["error"], _SMALLEST) for name in names]
+    left.barh(names, widths, color=colors)
     left.set_xscale("log")
+    left.set_xlim(10 ** np.floor(np.log10(min(widths)) - 0.5), 10 ** np.ceil(np.log10(max(widths))))
     left.invert_yaxis()
     left.set_title("error of each layer alone (grey: kept in float)", loc="left", fontsize=10)
     left.set_xlabel("RMS change of an output / its deviation")
     played = {"trainer": trainer}
     played |= {name: info.measured_return for name, info in manifest.precisions.items() if info.measured_return}
     means = [each.mean for each in played.values()]
-    widths = [half_width(each.std, each.episodes) or 0.0 for each in played.values()]
-    right.errorbar(means, range(len(played)), xerr=widths, fmt="o", color="C1", capsize=3)
+    intervals = [half_width(each.std, each.episodes) or 0.0 for each in played.values()]
+    right.errorbar(means, range(len(played)), xerr=intervals, fmt="o", color="C1", capsize=3)
     right.set_yticks(range(len(played)), list(played))
     right.invert_yaxis()
     right.set_title("mean return, 95 % interval", loc="left", fontsize=10)
