@@ -141,23 +141,29 @@ def _accepted(request: Request, reference: Reference, observations: Leaves) -> t
         "ptq": lambda: first,
         "qat": lambda: _qat(request, reference, observations, first),
     }
-    methods = tuple(makers) if request.method == AUTO else (request.method,)
-    for method in methods:
-        candidate = makers[method]()
-        errors = layer_errors(candidate.network, candidate.layers, reference.observations)
-        measured = {"layer_errors": errors, "tried": candidate.tried}
+    *earlier, last = tuple(makers) if request.method == AUTO else (request.method,)
+    for method in earlier:
         try:
-            report = _passed(candidate, reference, request.tolerance, _advice(request, method, errors))
+            return _gated(request, reference, makers[method](), keep_fewest_float=False)
         except GateError as error:
-            if method != methods[-1]:
-                _say(f"{error.what}: got {error.got}. Trying {methods[-1]}.")
-                continue
-            if request.keep_float != (AUTO,):
-                raise
-            _say(f"{error.what}: got {error.got}. Looking for layers to keep in float.")
-            candidate, report = _with_fewest_kept(candidate, reference, request.tolerance)
-        return candidate, msgspec.structs.replace(report, **measured)
-    raise AssertionError("there is a last method")
+            _say(f"{error.what}: got {error.got}. Trying {last}.")
+    return _gated(request, reference, makers[last](), keep_fewest_float=request.keep_float == (AUTO,))
+
+
+def _gated(
+    request: Request, reference: Reference, candidate: _Candidate, *, keep_fewest_float: bool
+) -> tuple[_Candidate, Report]:
+    """A candidate that passes the gate, as it is or with some layers left in float, and what was measured of it."""
+    errors = layer_errors(candidate.network, candidate.layers, reference.observations)
+    tried = candidate.tried
+    try:
+        report = _passed(candidate, reference, request.tolerance, _advice(request, candidate.method, errors))
+    except GateError as error:
+        if not keep_fewest_float:
+            raise
+        _say(f"{error.what}: got {error.got}. Looking for layers to keep in float.")
+        candidate, report = _with_fewest_kept(candidate, reference, request.tolerance)
+    return candidate, msgspec.structs.replace(report, layer_errors=errors, tried=tried)
 
 
 def _passed(candidate: _Candidate, reference: Reference, tolerance: gate.Tolerance, todo: str) -> Report:
@@ -247,7 +253,7 @@ def _kept_float(network: PolicyNetwork, request: Request, candidate: _Candidate)
 
 
 def _advice(request: Request, method: str, errors: dict[str, scales.LayerError]) -> str:
-    worst = max(errors, key=lambda path: errors[path].error)
+    worst = min(errors, key=lambda path: (errors[path].agreement, -errors[path].error))
     tries = [
         "--method qat" if method == "ptq" else "more --qat-rounds",
         "--observer auto" if request.observer != AUTO else "more --calibration-episodes",
