@@ -30,7 +30,7 @@ RUN_PY := $(BIN)/python -P
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo train resume board evaluate quantize export serve test test-slow gpu-check \
-  bench-learning bench-train lint format clean
+  bench-learning bench-quantize bench-train lint format clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s%s\n", $$1, $$2}'
@@ -84,6 +84,9 @@ test: setup ## run the tests (5 to 8 minutes on 2 cores)
 
 test-slow: setup ## run the long learning runs as well
 	$(RUN_PY) -m pytest -n auto --dist loadfile -m "slow or not slow" $(ARGS)
+
+bench-quantize: setup ## measure float32 and every int8 of the runs in RUNS: size, agreement, return, latency
+	$(RUN_PY) benchmarks/quantize.py $(wildcard $(RUNS)/*) $(ARGS)
 
 gpu-check: setup ## on a GPU: train in float32 and in mixed precision, and compare them in a table
 	$(RUN_PY) tools/gpu_check.py $(ARGS)

@@ -23,6 +23,8 @@ _TENSOR_TYPES = {
 _FILE_LIMIT = 2**30
 _GOLDEN_LIMIT = 256 * 2**20
 _RESTORE = "Export it again, or restore it from a copy"
+_QUANTIZE = "Quantize the run and export it again"
+_MISSING = {"int8": _QUANTIZE, "int8-trt": _QUANTIZE, "fp16": "Export the run again with --fp16"}
 
 
 class Bundle:
@@ -64,7 +66,7 @@ class Bundle:
                 f"{self.path} has no {name} policy",
                 expected=f"one of {', '.join(self.manifest.precisions)}",
                 got=name,
-                todo="Quantize the run and export it again" if name == "int8" else None,
+                todo=_MISSING.get(name),
             )
         return self.manifest.precisions[name]
 
