@@ -111,5 +111,3 @@ def refused(node: onnx.NodeProto, expected: str, got: object) -> GateError:
         got=got,
         todo="The targets ort and web take every policy",
     )
-
-

@@ -96,7 +96,8 @@ def integer_layer(
 
 
 def _one_digit(graph: Graph, node: onnx.NodeProto) -> IntegerSum:
-    moved, tensor = [], node.input[0]
+    moved: list[onnx.NodeProto] = []
+    tensor = node.input[0]
     while graph.is_computed(tensor) and graph.producer(tensor).op_type in views.KINDS:
         moved.insert(0, graph.producer(tensor))
         tensor = moved[0].input[0]
@@ -157,7 +158,9 @@ def _convolution(node: onnx.NodeProto, weight: Array, source: Tensor) -> tuple[A
     index = source.index
     if index.ndim != 3 or index.shape[0] != channels:
         raise refused(node, f"an image of {channels} channels", list(index.shape))
-    strides = [int(np.take(index, 1, axis).flat[0] - index.flat[0]) if index.shape[axis] > 1 else 1 for axis in range(3)]
+    strides = [
+        int(np.take(index, 1, axis).flat[0] - index.flat[0]) if index.shape[axis] > 1 else 1 for axis in range(3)
+    ]
     if (index != np.tensordot(strides, np.indices(index.shape), 1)).any():
         raise refused(node, "an image with constant strides", "another order")
     down, right = attribute(node, "strides", [1, 1])

@@ -14,7 +14,8 @@ import numpy as np
 from paddleport.spaces import Array
 
 C_TYPES = {
-    **{"float32": "float", "float64": "double", "bool": "uint8_t"},
+    "float32": "float",
+    "float64": "double",
     **{f"{sign}int{bits}": f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
 """Type of an array's elements in C by their NumPy name."""

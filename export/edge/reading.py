@@ -234,7 +234,9 @@ class _Reader:
 
     def _clip(self, node: onnx.NodeProto) -> Tensor:
         low, high = (np.asarray(self._graph.constant(node, at), np.float32).reshape(()) for at in (1, 2))
-        return self._pointwise(node, self.tensor(node.input[0]), [Operation("maximum", low), Operation("minimum", high)])
+        return self._pointwise(
+            node, self.tensor(node.input[0]), [Operation("maximum", low), Operation("minimum", high)]
+        )
 
     def _cast(self, node: onnx.NodeProto) -> Tensor:
         to = attribute(node, "to", onnx.TensorProto.FLOAT)
@@ -255,7 +257,7 @@ class _Reader:
         """Append operations, to the step before where it makes nothing but their input."""
         last = self.steps[-1] if self.steps else None
         result = Value(dtype, source.value.size)
-        name, start, before = title(node), source.value, ()
+        name, start, before = title(node), source.value, tuple[Operation, ...]()
         if isinstance(last, Pointwise) and last.result is source.value and self._graph.used_once(node.input[0]):
             self.steps.pop()
             name, start, before = f"{last.name}, {title(node)}", last.source, last.operations
@@ -281,15 +283,7 @@ def _placed(node: onnx.NodeProto, tensor: Tensor, constant: Array) -> Array:
 
 def _table(operations: tuple[Operation, ...], step: float) -> Array:
     """int8 [256]: every uint8 after scalar operations, on a grid."""
-    apply = {
-        "add": np.add,
-        "subtract": np.subtract,
-        "multiply": np.multiply,
-        "divide": np.divide,
-        "maximum": np.maximum,
-        "minimum": np.minimum,
-    }
     values = np.arange(256, dtype=np.float32)
     for each in operations:
-        values = apply[each.kind](values, each.constant)
+        values = getattr(np, each.kind)(values, each.constant)
     return np.clip(np.rint(values / np.float32(step)), -128, 127).astype(np.int8)

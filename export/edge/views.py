@@ -28,8 +28,6 @@ def viewed(graph: Graph, node: onnx.NodeProto, index: Array) -> Array:
     except ValueError as error:
         raise refused(node, "a shape that fits", error) from error
     if result.shape[:1] != (1,):
-        if result.size == 1 and result.ndim == 0 or result.ndim == 1:
-            return result.reshape(-1)
         raise refused(node, "the batch dimension to stay first", list(result.shape))
     return np.asarray(result[0])
 

@@ -16,6 +16,16 @@ static int {name}(const {type} *values, size_t count)
 }}
 """
 
+BLOCKS = """\
+/* How many outputs of a layer are summed at once: as many as the registers of a vector unit, or of none, hold. */
+#if defined(__SSE2__) || defined(_M_X64) || defined(__ARM_NEON) || defined(__riscv_vector)
+#define BLOCK 64u
+#else
+#define BLOCK 8u
+#endif
+#define WIDTH(outputs) ((outputs) < BLOCK ? (outputs) : BLOCK)
+"""
+
 HELPERS = {
     "clamp": """\
 static float clamp(float value, float low, float high)
@@ -99,10 +109,13 @@ static int8_t step_of_tanh(int32_t argument, const int32_t thresholds[128])
 {
     const int32_t magnitude = argument < 0 ? -argument : argument;
     int32_t steps = 0;
-    int32_t half;
-    for (half = 64; half > 0; half /= 2) {
-        steps += magnitude >= thresholds[steps + half - 1] ? half : 0;
-    }
+    steps += magnitude >= thresholds[steps + 63] ? 64 : 0;
+    steps += magnitude >= thresholds[steps + 31] ? 32 : 0;
+    steps += magnitude >= thresholds[steps + 15] ? 16 : 0;
+    steps += magnitude >= thresholds[steps + 7] ? 8 : 0;
+    steps += magnitude >= thresholds[steps + 3] ? 4 : 0;
+    steps += magnitude >= thresholds[steps + 1] ? 2 : 0;
+    steps += magnitude >= thresholds[steps + 0] ? 1 : 0;
     if (argument >= 0) {
         return (int8_t)steps;
     }

@@ -31,7 +31,9 @@ def write_golden(bundle: Bundle, precision: str, program: Program, source: Sourc
     ]
     if chooses:
         flags = ", ".join(f"{int(flag)}u" for flag in clear[rows])
-        tables.append(f"/* Whether one choice leads clearly. */\nstatic const uint8_t golden_decided[] = {{{flags}}};\n")
+        tables.append(
+            f"/* Whether one choice leads clearly. */\nstatic const uint8_t golden_decided[] = {{{flags}}};\n"
+        )
     real = C_TYPES[program.obs.dtype] in ("float", "double")
     return f"""\
 /* What the policy answered when it was exported: {len(rows)} of {len(obs)} golden vectors. */

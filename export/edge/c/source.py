@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from export.edge.c.helpers import FINITE, HELPERS
+from export.edge.c.helpers import BLOCKS, FINITE, HELPERS
 from export.edge.c.memory import Memory, plan_memory
 from export.edge.c.steps import Steps
 from export.edge.c.text import comment
-from export.edge.program import C_TYPES, Program
+from export.edge.program import C_TYPES, FloatLayer, Program
 from paddleport import __version__
 from paddleport.manifest import Manifest
 from paddleport.spaces import Box, Discrete, Space
@@ -25,6 +25,8 @@ class Source:
     memory: Memory
     constant_bytes: int
     """Weights, biases, multipliers and tables: what has to lie in flash."""
+    scratch_bytes: tuple[int, ...]
+    """Of the arrays within layers: what one output pixel of each convolution sees."""
     prefix: str
     """Of every name that a linker sees."""
 
@@ -46,7 +48,14 @@ def write_source(program: Program, manifest: Manifest, precision: str, prefix: s
         steps.write(step)
     head = _title(manifest, precision)
     code = _code(program, steps, memory, head, prefix)
-    return Source(_header(program, manifest, head, prefix), code, memory, steps.constant_bytes, prefix)
+    return Source(
+        header=_header(program, manifest, head, prefix),
+        code=code,
+        memory=memory,
+        constant_bytes=steps.constant_bytes,
+        scratch_bytes=tuple(steps.scratch_bytes),
+        prefix=prefix,
+    )
 
 
 def _title(manifest: Manifest, precision: str) -> str:
@@ -129,6 +138,7 @@ def _code(program: Program, steps: Steps, memory: Memory, title: str, prefix: st
     parts = [
         f"/* {title} */\n{_includes(prefix, steps)}",
         *([_SHIFT_CHECK] if integer else []),
+        *([BLOCKS] if any(isinstance(step, FloatLayer) for step in program.steps) else []),
         *steps.constants,
         *checks,
         *used,

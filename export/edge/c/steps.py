@@ -28,7 +28,6 @@ from export.edge.program import (
 from paddleport.spaces import Array
 from quantize.grid import DIGIT_BASE
 
-_BLOCK = 64
 _SIGNS: dict[OperationKind, str] = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 
 
@@ -39,6 +38,7 @@ class Steps:
     names: dict[Value, str]
     constants: list[str] = field(default_factory=list)
     constant_bytes: int = 0
+    scratch_bytes: list[int] = field(default_factory=list)
     functions: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     helpers: set[str] = field(default_factory=set)
@@ -109,9 +109,9 @@ class Steps:
         name = self._name("choose")
         size = step.source.size
         body = [
-            "int32_t best = 0;",
-            *_loop("i", size, ["if (source[i] > source[best]) {", "    best = i;", "}"], "int32_t"),
-            f"result[0] = best + ({step.start});" if step.start else "result[0] = best;",
+            "size_t best = 0u;",
+            *_loop("i", size, ["if (source[i] > source[best]) {", "    best = i;", "}"]),
+            f"result[0] = (int32_t)best + ({step.start});" if step.start else "result[0] = (int32_t)best;",
         ]
         self._function(step.name, name, step.source, step.result, body)
         self._call(name, step.source, step.result)
@@ -122,20 +122,24 @@ class Steps:
         weight = self._constant(f"{name}_weight", step.weight.astype(np.float32))
         bias = self._constant(f"{name}_bias", step.bias.astype(np.float32))
         inputs, outputs = step.weight.shape
-        block = min(outputs, _BLOCK)
-        sums = [
-            f"const float *weight = {weight} + first;",
-            f"float sum[{block}];",
-            *_loop("j", block, [f"sum[j] = {bias}[first + j];"]),
-            *_loop("i", inputs, ["const float x = source[i];",
-                                 *_loop("j", block, [f"sum[j] += x * weight[i * {outputs}u + j];"])]),  # fmt: skip
-            *_loop("j", block, ["result[first + j] = sum[j];"]),
+        width, every = f"WIDTH({outputs}u)", [f"sum[j] = {bias}[first + j];"]
+        body = [
+            f"for (size_t start = 0u; start < {outputs}u; start += {width}) {{",
+            "    /* The last block goes back over outputs that are there already: all blocks are equally wide. */",
+            f"    const size_t first = start + {width} < {outputs}u ? start : {outputs}u - {width};",
+            f"    const float *weight = {weight} + first;",
+            f"    float sum[{width}];",
+            *_indented(_loop("j", width, every)),
+            *_indented(
+                _loop(
+                    "i",
+                    f"{inputs}u",
+                    ["const float x = source[i];", *_loop("j", width, [f"sum[j] += x * weight[i * {outputs}u + j];"])],
+                )
+            ),  # fmt: skip
+            *_indented(_loop("j", width, ["result[first + j] = sum[j];"])),
+            "}",
         ]
-        if block == outputs:
-            body = ["const size_t first = 0u;", *sums]
-        else:  # the last block goes back over outputs that are there already, so that all blocks are equally wide
-            last = f"first = b * {block}u < {outputs - block}u ? b * {block}u : {outputs - block}u"
-            body = _loop("b", -(-outputs // block), [f"const size_t {last};", *sums])
         self._layer(step, name, body, self._operations(name, step.prepare, ""))
 
     @write.register
@@ -176,8 +180,10 @@ class Steps:
             self._function(step.name, name, step.source, step.result, body)
             self._call(name, step.source, step.result)
             return
-        table = self._constant(f"{name}_table", step.table) if getattr(step, "table", None) is not None else ""
-        patch = Value("int8" if isinstance(step, IntegerLayer) else "float32", step.patches.size)
+        integer = isinstance(step, IntegerLayer)
+        table = self._constant(f"{name}_table", step.table) if integer and step.table is not None else ""
+        patch = Value("int8" if integer else "float32", step.patches.size)
+        self.scratch_bytes.append(patch.nbytes)
         pixel = f"{name}_pixel"
         self._function(f"{step.name}, one pixel", pixel, patch, step.result, body)
         outputs = len(step.bias)
@@ -194,9 +200,7 @@ class Steps:
                 lines.append("value = tanh_inside(clamp(value, -9.0f, 9.0f));")
                 continue
             array = np.asarray(each.constant)
-            other = (
-                f"{self._constant(f'{name}_{number}', array)}[{at}]" if array.ndim else real(float(array))
-            )
+            other = f"{self._constant(f'{name}_{number}', array)}[{at}]" if array.ndim else real(float(array))
             lines.append(f"value = {_apply(each.kind, 'value', other)};")
         return lines
 
@@ -229,10 +233,13 @@ class Steps:
         self.functions.append(f"/* {title} */\n{head}\n{{\n{lines}}}\n")
 
 
-def _loop(index: str, count: int, body: list[str], kind: str = "size_t") -> list[str]:
-    suffix = "" if kind == "int32_t" else "u"
-    opening = f"for ({kind} {index} = 0{suffix}; {index} < {count}{suffix}; {index}++) {{"
-    return [opening, *(f"    {line}" for line in body), "}"]
+def _loop(index: str, count: int | str, body: list[str]) -> list[str]:
+    limit = count if isinstance(count, str) else f"{count}u"
+    return [f"for (size_t {index} = 0u; {index} < {limit}; {index}++) {{", *_indented(body), "}"]
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
 
 
 def _apply(kind: OperationKind, left: str, right: str) -> str:
@@ -252,7 +259,7 @@ def _four_outputs(weight: str, bias: str, inputs: int, outputs: int, finish: str
         *_loop("i", inputs, ["const int32_t x = source[i];", *rows]),
         *(f"result[{at}] = {finish.format(sum=name, at=at)};" for name, at in zip(names, places, strict=True)),
     ]
-    return [f"for (size_t j = 0u; j < {outputs - outputs % 4}u; j += 4u) {{", *(f"    {line}" for line in body), "}"]
+    return [f"for (size_t j = 0u; j < {outputs - outputs % 4}u; j += 4u) {{", *_indented(body), "}"]
 
 
 def _one_output(weight: str, bias: str, inputs: int, outputs: int, finish: str) -> list[str]:
@@ -262,7 +269,7 @@ def _one_output(weight: str, bias: str, inputs: int, outputs: int, finish: str) 
         *_loop("i", inputs, ["sum += (int32_t)source[i] * row[i];"]),
         f"result[j] = {finish.format(sum='sum', at='j')};",
     ]
-    return [f"for (size_t j = {outputs - outputs % 4}u; j < {outputs}u; j++) {{", *(f"    {x}" for x in body), "}"]
+    return [f"for (size_t j = {outputs - outputs % 4}u; j < {outputs}u; j++) {{", *_indented(body), "}"]
 
 
 def _gathered(
