@@ -7,7 +7,7 @@ from functools import singledispatchmethod
 
 import numpy as np
 
-from export.edge.c.helpers import NEEDS
+from export.edge.c.helpers import HELPERS, NEEDS
 from export.edge.c.text import constant, identifier, real
 from export.edge.integers import fixed_point, sum_bounds, tanh_thresholds, tanh_unit
 from export.edge.program import (
@@ -42,7 +42,7 @@ class Steps:
     functions: list[str] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     helpers: set[str] = field(default_factory=set)
-    _used: set[str] = field(default_factory=set)
+    _used: set[str] = field(default_factory=lambda: {"all_finite", *HELPERS})
     _tanh_tables: dict[tuple[float, float], str] = field(default_factory=dict)
 
     @singledispatchmethod
@@ -90,7 +90,7 @@ class Steps:
 
     @write.register
     def _(self, step: Quantize) -> None:
-        name = self._name("quantize")
+        name = self._name("on_int8_steps")
         self._need("on_grid")
         first = real(step.steps[0])
         if len(step.steps) == 1:
@@ -106,7 +106,7 @@ class Steps:
 
     @write.register
     def _(self, step: Choose) -> None:
-        name = self._name("choose")
+        name = self._name("best_choice")
         size = step.source.size
         body = [
             "size_t best = 0u;",
@@ -122,24 +122,7 @@ class Steps:
         weight = self._constant(f"{name}_weight", step.weight.astype(np.float32))
         bias = self._constant(f"{name}_bias", step.bias.astype(np.float32))
         inputs, outputs = step.weight.shape
-        width, every = f"WIDTH({outputs}u)", [f"sum[j] = {bias}[first + j];"]
-        body = [
-            f"for (size_t start = 0u; start < {outputs}u; start += {width}) {{",
-            "    /* The last block goes back over outputs that are there already: all blocks are equally wide. */",
-            f"    const size_t first = start + {width} < {outputs}u ? start : {outputs}u - {width};",
-            f"    const float *weight = {weight} + first;",
-            f"    float sum[{width}];",
-            *_indented(_loop("j", width, every)),
-            *_indented(
-                _loop(
-                    "i",
-                    f"{inputs}u",
-                    ["const float x = source[i];", *_loop("j", width, [f"sum[j] += x * weight[i * {outputs}u + j];"])],
-                )
-            ),  # fmt: skip
-            *_indented(_loop("j", width, ["result[first + j] = sum[j];"])),
-            "}",
-        ]
+        body = _blocks(weight, bias, inputs, outputs)
         self._layer(step, name, body, self._operations(name, step.prepare, ""))
 
     @write.register
@@ -180,9 +163,10 @@ class Steps:
             self._function(step.name, name, step.source, step.result, body)
             self._call(name, step.source, step.result)
             return
-        integer = isinstance(step, IntegerLayer)
-        table = self._constant(f"{name}_table", step.table) if integer and step.table is not None else ""
-        patch = Value("int8" if integer else "float32", step.patches.size)
+        table = ""
+        if isinstance(step, IntegerLayer) and step.table is not None:
+            table = self._constant(f"{name}_table", step.table)
+        patch = Value("int8" if isinstance(step, IntegerLayer) else "float32", step.patches.size)
         self.scratch_bytes.append(patch.nbytes)
         pixel = f"{name}_pixel"
         self._function(f"{step.name}, one pixel", pixel, patch, step.result, body)
@@ -240,6 +224,22 @@ def _loop(index: str, count: int | str, body: list[str]) -> list[str]:
 
 def _indented(lines: list[str]) -> list[str]:
     return [f"    {line}" for line in lines]
+
+
+def _blocks(weight: str, bias: str, inputs: int, outputs: int) -> list[str]:
+    """Blocks of outputs side by side, so that a compiler turns each input into few vector operations."""
+    width = f"WIDTH({outputs}u)"
+    products = _loop("j", width, [f"sum[j] += x * weight[i * {outputs}u + j];"])
+    body = [
+        "/* The last block goes back over outputs that are there already: all blocks are equally wide. */",
+        f"const size_t first = start + {width} < {outputs}u ? start : {outputs}u - {width};",
+        f"const float *weight = {weight} + first;",
+        f"float sum[{width}];",
+        *_loop("j", width, [f"sum[j] = {bias}[first + j];"]),
+        *_loop("i", inputs, ["const float x = source[i];", *products]),
+        *_loop("j", width, ["result[first + j] = sum[j];"]),
+    ]
+    return [f"for (size_t start = 0u; start < {outputs}u; start += {width}) {{", *_indented(body), "}"]
 
 
 def _apply(kind: OperationKind, left: str, right: str) -> str:

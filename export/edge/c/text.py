@@ -11,10 +11,6 @@ from export.edge.program import C_TYPES
 from paddleport.spaces import Array
 
 _WIDTH = 112
-_KEYWORDS = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline int long register "
-    "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while".split()
-)
 
 
 def real(value: float) -> str:
@@ -44,9 +40,9 @@ def constant(name: str, array: Array) -> str:
 
 
 def identifier(name: str) -> str:
-    """A name as C takes it."""
-    text = re.sub(r"[^A-Za-z0-9]+", "_", name.rpartition(" ")[2]).strip("_").lower() or "step"
-    return f"step_{text}" if text[0].isdigit() or text in _KEYWORDS else text
+    """A name as C takes it; one with an underscore inside is no keyword."""
+    text = re.sub(r"[^A-Za-z0-9]+", "_", name.rpartition(" ")[2]).strip("_").lower()
+    return text if re.match(r"[a-z].*_", text) else f"step_{text}"
 
 
 def comment(text: str) -> str:
