@@ -39,7 +39,7 @@ def sum_bounds(layer: IntegerLayer) -> Array:
     Raises:
         GateError: one does not fit 32 bits.
     """
-    largest = {"int8": 128, "uint8": 128, "int16": 128 * DIGIT_BASE + 128}[layer.source.dtype]
+    largest = {"int8": 128, "uint8": 255, "int16": 128 * DIGIT_BASE + 128}[layer.source.dtype]
     bounds = np.abs(layer.weight.astype(np.int64)).sum(axis=1) * largest + np.abs(layer.bias.astype(np.int64))
     if (bounds > INT32).any():
         raise GateError(
@@ -60,7 +60,7 @@ def fixed_point(layer: IntegerLayer, unit: float) -> FixedPoint:
     bounds, factors = sum_bounds(layer), layer.scale / unit
     if (bounds * factors >= INT32).any():
         got = f"{(bounds * layer.scale).max():.3g}"
-        raise GateError(f"The layer {layer.name} gives numbers too large for its int8 grid", got=got)
+        raise GateError(f"The layer {layer.name} gives numbers too large for the grid behind it", got=got)
     shift = max(1, min(_LARGEST_SHIFT, 31 - math.frexp(float(factors.max()))[1]))
     multiplier = np.minimum(np.rint(factors * 2.0**shift), INT32)
     return FixedPoint(multiplier.astype(np.int32), shift)

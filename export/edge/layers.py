@@ -9,11 +9,12 @@ import onnx
 
 from export.edge import views
 from export.edge.graph import Graph, attribute, refused, title
-from export.edge.program import Activation, FloatLayer, IntegerLayer, Operation, Patches, Tensor, Value
+from export.edge.program import Activation, FloatLayer, Grid, IntegerLayer, Operation, Patches, Tensor, Value
 from export.qdq import ZERO_POINT
 from paddleport.spaces import Array
 
 LAYERS = frozenset({"Gemm", "Conv"})
+_ZERO_POINTS = (0, ZERO_POINT)
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,9 @@ class IntegerSum:
 
     node: onnx.NodeProto
     tensor: str
-    """The real-valued tensor that is put on the grid."""
-    views: tuple[onnx.NodeProto, ...]
-    """What moves its elements before they reach the layer."""
-    steps: tuple[float, ...]
-    """Of each digit of the grid."""
+    """The layer's input."""
+    grid: Grid
+    """Which it is on."""
     weight: Array
     """int8 [outputs, inputs], or [outputs, channels, height, width]."""
     bias: Array
@@ -65,21 +64,50 @@ def integer_sum(graph: Graph, node: onnx.NodeProto) -> IntegerSum | None:
     if not (is_integer(graph, coarse) and is_integer(graph, fine)):
         return None
     first, second = _one_digit(graph, coarse), _one_digit(graph, fine)
-    left = graph.producer(second.tensor)
-    if left.op_type != "Sub" or list(left.input) != [first.tensor, coarse.input[0]]:
+    rounded, left = source_of(graph, first.tensor), graph.producer(source_of(graph, second.tensor))
+    if left.op_type != "Sub" or list(left.input) != [rounded, first.tensor] or first.grid.unsigned:
         raise refused(fine, "the second digit of the layer beside it", title(left))
     if (first.weight != second.weight).any() or first.bias.any():
         raise refused(node, "the same weights for both digits, and one bias", "others")
-    steps = first.steps + second.steps
-    return IntegerSum(node, first.tensor, first.views, steps, second.weight, second.bias, second.scale)
+    grid = Grid(first.grid.steps + second.grid.steps)
+    return IntegerSum(node, rounded, grid, second.weight, second.bias, second.scale)
+
+
+def grid_of(graph: Graph, node: onnx.NodeProto) -> Grid:
+    """The grid of a DequantizeLinear or QuantizeLinear of activations.
+
+    Raises:
+        GateError: it is none of uint8 around 0 or 128.
+    """
+    step, zero_point = np.float32(graph.constant(node, 1)), graph.constant(node, 2)
+    if zero_point.dtype != np.uint8 or zero_point.size != 1 or int(zero_point) not in _ZERO_POINTS:
+        raise refused(node, "a grid of uint8 around 0 or 128", f"{zero_point.dtype} around {zero_point}")
+    return Grid((float(step),), unsigned=int(zero_point) == 0)
+
+
+def source_of(graph: Graph, tensor: str) -> str:
+    """The real-valued tensor that a DequantizeLinear stands for; the observation, where that is on the grid as it comes.
+
+    Raises:
+        GateError: the tensor comes from something else.
+    """
+    node = graph.producer(tensor)
+    if node.op_type != "DequantizeLinear":
+        raise refused(node, "a tensor on a grid", node.op_type)
+    if not graph.is_computed(node.input[0]):
+        return str(node.input[0])
+    put = graph.producer(node.input[0])
+    if put.op_type != "QuantizeLinear" or grid_of(graph, put) != grid_of(graph, node):
+        raise refused(node, "the same grid before and behind", title(put))
+    return str(put.input[0])
 
 
 def integer_layer(
-    found: IntegerSum, source: Tensor, table: Array | None, activation: Activation, step: float | None
+    found: IntegerSum, source: Tensor, activation: Activation, grid: Grid | None
 ) -> tuple[IntegerLayer, Array]:
     """The layer as a step of the program, with the index of its output."""
     rows, patches, index = _laid_out(found.node, found.weight, source)
-    result = Value("float32" if step is None else "int8", index.size)
+    result = Value(grid.dtype if grid else "float32", index.size)
     layer = IntegerLayer(
         name=title(found.node),
         source=source.value,
@@ -88,35 +116,27 @@ def integer_layer(
         bias=found.bias,
         scale=found.scale,
         activation=activation,
-        step=step,
+        grid=grid,
         patches=patches,
-        table=table,
     )
     return layer, index
 
 
 def _one_digit(graph: Graph, node: onnx.NodeProto) -> IntegerSum:
-    moved: list[onnx.NodeProto] = []
-    tensor = node.input[0]
-    while graph.is_computed(tensor) and graph.producer(tensor).op_type in views.KINDS:
-        moved.insert(0, graph.producer(tensor))
-        tensor = moved[0].input[0]
-    number = graph.producer(tensor)
-    if number.op_type != "DequantizeLinear" or not graph.is_computed(number.input[0]):
+    number = graph.producer(node.input[0])
+    while number.op_type in views.KINDS:  # what only rearranges numbers leaves them on their grid
+        number = graph.producer(number.input[0])
+    if number.op_type != "DequantizeLinear":
         raise refused(node, "its input on a grid of uint8", title(number))
-    grid = graph.producer(number.input[0])
-    zero_point = graph.constant(grid, 2)
-    if zero_point.dtype != np.uint8 or int(zero_point) != ZERO_POINT or list(grid.input[1:]) != list(number.input[1:]):
-        raise refused(node, f"a grid of uint8 around {ZERO_POINT}", f"{zero_point.dtype} around {zero_point}")
-    step = np.float32(graph.constant(grid, 1))
+    grid = grid_of(graph, number)
     weight, weight_scale = _dequantized(graph, node, 1)
     outputs = weight.shape[1] if node.op_type == "Gemm" else weight.shape[0]
     bias = _dequantized(graph, node, 2)[0] if len(node.input) > 2 else np.zeros(outputs, np.int32)
     if bias.dtype != np.int32:
         raise refused(node, "a bias of int32", bias.dtype)
-    scale = np.broadcast_to((step * weight_scale.reshape(-1)).astype(np.float64), (outputs,))
+    scale = np.broadcast_to((np.float32(grid.steps[0]) * weight_scale.reshape(-1)).astype(np.float64), (outputs,))
     rows = _outputs_first(node, weight)
-    return IntegerSum(node, grid.input[0], tuple(moved), (float(step),), rows, bias.reshape(-1), scale)
+    return IntegerSum(node, node.input[0], grid, rows, bias.reshape(-1), scale)
 
 
 def _dequantized(graph: Graph, node: onnx.NodeProto, position: int) -> tuple[Array, Array]:

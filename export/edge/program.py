@@ -20,7 +20,8 @@ C_TYPES = {
 }
 """Type of an array's elements in C by their NumPy name."""
 OperationKind: TypeAlias = Literal["add", "subtract", "multiply", "divide", "maximum", "minimum", "tanh"]
-Activation: TypeAlias = Literal["none", "relu", "tanh"]
+Activation: TypeAlias = Literal["", "relu", "tanh"]
+"""Of a layer; empty where it has none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +99,21 @@ class Mean:
 
 
 @dataclass(frozen=True)
+class Grid:
+    """A grid of whole numbers that real ones are put on: number × step."""
+
+    steps: tuple[float, ...]
+    """One, or of a coarse and a fine digit: numbers are then `254 * coarse + fine`, int16."""
+    unsigned: bool = False
+    """Numbers from 0 to 255 instead of from -128 to 127."""
+
+    @property
+    def dtype(self) -> str:
+        """Type of the numbers."""
+        return "int16" if len(self.steps) > 1 else "uint8" if self.unsigned else "int8"
+
+
+@dataclass(frozen=True)
 class Patches:
     """Which part of an image each output pixel of a convolution sees; strides are in elements of the image."""
 
@@ -132,20 +148,20 @@ class FloatLayer:
 
 @dataclass(frozen=True, eq=False)
 class Quantize:
-    """Floats onto a grid of int8 steps; with two digits, int16 numbers `254 * coarse + fine`."""
+    """Floats onto a grid."""
 
     name: str
     source: Value
     result: Value
-    steps: tuple[float, ...]
+    grid: Grid
 
 
 @dataclass(frozen=True, eq=False)
 class IntegerLayer:
     """A linear layer or convolution on integers: sum of source × weight, and bias, in int32.
 
-    The sum times `scale` is the real number that it stands for. Where `step` is given, the result is int8: that
-    number after the activation, in steps; else it is the number itself.
+    The sum times `scale` is the real number that it stands for. Where `grid` is given, the result is that number after
+    the activation, on the grid; else it is the number itself.
     """
 
     name: str
@@ -157,11 +173,9 @@ class IntegerLayer:
     """int32 [outputs]."""
     scale: Array
     """float64 [outputs]."""
-    activation: Activation = "none"
-    step: float | None = None
+    activation: Activation = ""
+    grid: Grid | None = None
     patches: Patches | None = None
-    table: Array | None = None
-    """int8 [256]: what each uint8 of the image is on the layer's grid."""
 
 
 @dataclass(frozen=True, eq=False)

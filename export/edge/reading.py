@@ -16,6 +16,7 @@ from export.edge.program import (
     Choose,
     Combine,
     FloatLayer,
+    Grid,
     IntegerLayer,
     Mean,
     Operation,
@@ -80,7 +81,7 @@ class _Reader:
         self._graph = graph
         self._obs = obs
         self._reals: dict[str, Tensor] = {OBSERVATION: obs}
-        self._integers: dict[tuple[str, tuple[float, ...]], tuple[Tensor, Array | None]] = {}
+        self._numbers: dict[tuple[str, Grid], Tensor] = {}
         self._readers: dict[str, Callable[[onnx.NodeProto], Tensor]] = {
             **dict.fromkeys(views.KINDS, self._view),
             **dict.fromkeys(_BINARY, self._binary),
@@ -126,7 +127,7 @@ class _Reader:
     def _layer(self, node: onnx.NodeProto) -> Tensor:
         found = layers.integer_sum(self._graph, node)
         if found:
-            return self._integer_layer(found, "none", None)
+            return self._integer_layer(found, "", None)
         source = self.tensor(node.input[0])
         prepare = self._take_preparation(source) if node.op_type == "Conv" else None
         if prepare is not None:
@@ -134,43 +135,40 @@ class _Reader:
         layer, index = layers.float_layer(self._graph, node, source, prepare or ())
         return self._made(layer, index)
 
-    def _integer_layer(self, found: layers.IntegerSum, activation: Activation, step: float | None) -> Tensor:
-        source, table = self._on_grid(found.tensor, found.steps)
-        index = source.index
-        for node in found.views:
-            index = views.viewed(self._graph, node, index)
-        layer, result = layers.integer_layer(found, Tensor(source.value, index), table, activation, step)
-        return self._made(layer, result)
+    def _integer_layer(self, found: layers.IntegerSum, activation: Activation, grid: Grid | None) -> Tensor:
+        source = self._on_grid(found.tensor, found.grid)
+        layer, index = layers.integer_layer(found, source, activation, grid)
+        return self._made(layer, index)
 
-    def _on_grid(self, name: str, steps: tuple[float, ...]) -> tuple[Tensor, Array | None]:
-        """A tensor as integers; for images the observation itself, with the table that makes it integers."""
-        if (name, steps) not in self._integers:
-            self._integers[name, steps] = self._integers_of(name, steps)
-        return self._integers[name, steps]
+    def _on_grid(self, name: str, grid: Grid) -> Tensor:
+        """A tensor as whole numbers."""
+        if (name, grid) not in self._numbers:
+            self._numbers[name, grid] = self._number(name, grid)
+        return self._numbers[name, grid]
 
-    def _integers_of(self, name: str, steps: tuple[float, ...]) -> tuple[Tensor, Array | None]:
+    def _number(self, name: str, grid: Grid) -> Tensor:
         if self._graph.is_computed(name):
             node = self._graph.producer(name)
             if node.op_type in views.KINDS:
-                inner, table = self._on_grid(node.input[0], steps)
-                return Tensor(inner.value, views.viewed(self._graph, node, inner.index)), table
+                inner = self._on_grid(node.input[0], grid)
+                return Tensor(inner.value, views.viewed(self._graph, node, inner.index))
+            if node.op_type == "DequantizeLinear" and layers.grid_of(self._graph, node) == grid:
+                return self._on_grid(layers.source_of(self._graph, name), grid)
             activation = self._activation_kind(node)
-            maker = node if activation == "none" else self._graph.producer(node.input[0])
-            found = layers.integer_sum(self._graph, maker)
-            if found and len(steps) == 1:
-                return self._integer_layer(found, activation, steps[0]), None
+            found = layers.integer_sum(self._graph, self._graph.producer(node.input[0]) if activation else node)
+            if found and len(grid.steps) == 1 and not (grid.unsigned and activation == "tanh"):
+                return self._integer_layer(found, activation, grid)
         source = self.tensor(name)
-        prepare = self._take_preparation(source) if source.index.ndim == 3 and len(steps) == 1 else None
-        if prepare is not None and self._obs.value.dtype == "uint8":
-            return Tensor(self._obs.value, source.index), _table(prepare, steps[0])
-        result = Value("int8" if len(steps) == 1 else "int16", source.value.size)
-        return self._made(Quantize(f"QuantizeLinear {name}", source.value, result, steps), source.index), None
+        if source.value.dtype == grid.dtype:  # an image, which is on its grid as it comes
+            return source
+        result = Value(grid.dtype, source.value.size)
+        return self._made(Quantize(f"QuantizeLinear {name}", source.value, result, grid), source.index)
 
     def _activation_kind(self, node: onnx.NodeProto) -> Activation:
-        """What a node is, as the activation of a layer."""
+        """What a node is, as the activation of a layer; empty where it is none."""
         if node.op_type == "Max" and node.input[1] in self._graph.constants:
-            return "none" if self._graph.constant(node, 1).any() else "relu"
-        return "relu" if node.op_type == "Relu" else "tanh" if node.op_type == "Tanh" else "none"
+            return "" if self._graph.constant(node, 1).any() else "relu"
+        return "relu" if node.op_type == "Relu" else "tanh" if node.op_type == "Tanh" else ""
 
     def _take_preparation(self, tensor: Tensor) -> tuple[Operation, ...] | None:
         """The scalar operations that alone stand between the observation and a tensor; their step is taken back."""
@@ -189,7 +187,7 @@ class _Reader:
         kind: Activation = self._activation_kind(node)
         made = self.steps[-1] if self.steps else None
         alone = self._graph.used_once(node.input[0]) and made is not None and writes(made) is source.value
-        if alone and isinstance(made, FloatLayer | IntegerLayer) and kind != "none":
+        if alone and isinstance(made, FloatLayer | IntegerLayer) and kind:
             self.steps.append(Activate(title(node), source.value, kind))
             return source
         zero = Operation("maximum", np.zeros((), np.float32))
@@ -198,7 +196,7 @@ class _Reader:
     def _binary(self, node: onnx.NodeProto) -> Tensor:
         kind = _BINARY[node.op_type]
         if found := layers.integer_sum(self._graph, node):
-            return self._integer_layer(found, "none", None)
+            return self._integer_layer(found, "", None)
         if self._activation_kind(node) == "relu":
             return self._activation(node)
         left, right = node.input
@@ -279,11 +277,3 @@ def _placed(node: onnx.NodeProto, tensor: Tensor, constant: Array) -> Array:
     placed = np.empty(tensor.value.size, np.float32)
     placed[tensor.index] = spread
     return placed
-
-
-def _table(operations: tuple[Operation, ...], step: float) -> Array:
-    """int8 [256]: every uint8 after scalar operations, on a grid."""
-    values = np.arange(256, dtype=np.float32)
-    for each in operations:
-        values = getattr(np, each.kind)(values, each.constant)
-    return np.clip(np.rint(values / np.float32(step)), -128, 127).astype(np.int8)

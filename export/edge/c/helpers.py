@@ -76,12 +76,12 @@ static void tanh_each(float *values, size_t count)
 }
 """,
     "on_grid": """\
-/* A real number in steps of int8, halves to even. What is not a number becomes the lowest. */
-static int32_t on_grid(float value, float step)
+/* A real number in steps of a grid, halves to even. What is not a number becomes the lowest. */
+static int32_t on_grid(float value, float step, float low, float high)
 {
     const float steps = value / step;
-    const float above = steps > -128.0f ? steps : -128.0f;
-    return (int32_t)rintf(above < 127.0f ? above : 127.0f);
+    const float above = steps > low ? steps : low;
+    return (int32_t)rintf(above < high ? above : high);
 }
 """,
     "scaled": """\
@@ -91,16 +91,10 @@ static int32_t scaled(int32_t sum, int32_t multiplier, unsigned shift)
     return (int32_t)(((int64_t)sum * multiplier + ((int64_t)1 << (shift - 1u))) >> shift);
 }
 """,
-    "step_of_none": """\
-static int8_t step_of_none(int32_t steps)
+    "within": """\
+static int32_t within(int32_t value, int32_t low, int32_t high)
 {
-    return (int8_t)(steps < -128 ? -128 : (steps > 127 ? 127 : steps));
-}
-""",
-    "step_of_relu": """\
-static int8_t step_of_relu(int32_t steps)
-{
-    return (int8_t)(steps < 0 ? 0 : (steps > 127 ? 127 : steps));
+    return value < low ? low : (value > high ? high : value);
 }
 """,
     "step_of_tanh": """\

@@ -10,7 +10,7 @@ from export.edge.c.helpers import BLOCKS, FINITE, HELPERS
 from export.edge.c.memory import Memory, plan_memory
 from export.edge.c.steps import Steps
 from export.edge.c.text import comment
-from export.edge.program import C_TYPES, FloatLayer, Program
+from export.edge.program import C_TYPES, FloatLayer, IntegerLayer, Program
 from paddleport import __version__
 from paddleport.manifest import Manifest
 from paddleport.spaces import Box, Discrete, Space
@@ -134,7 +134,7 @@ def _code(program: Program, steps: Steps, memory: Memory, title: str, prefix: st
     finite = sorted({C_TYPES[dtype] for dtype in (program.obs.dtype, "float32") if dtype.startswith("float")})
     checks = [FINITE.format(type=kind, name=_finite(kind)) for kind in finite]
     used = [text for name, text in HELPERS.items() if name in steps.helpers]
-    integer = any(value.dtype in ("int8", "int16") for value in memory.names)
+    integer = any(isinstance(step, IntegerLayer) for step in program.steps)
     parts = [
         f"/* {title} */\n{_includes(prefix, steps)}",
         *([_SHIFT_CHECK] if integer else []),

@@ -92,15 +92,16 @@ class Steps:
     def _(self, step: Quantize) -> None:
         name = self._name("on_int8_steps")
         self._need("on_grid")
-        first = real(step.steps[0])
-        if len(step.steps) == 1:
-            body = [f"result[i] = (int8_t)on_grid(source[i], {first});"]
-        else:
+        low, high = ("0.0f", "255.0f") if step.grid.unsigned else ("-128.0f", "127.0f")
+        first, *second = (real(each) for each in step.grid.steps)
+        if second:
             body = [
-                f"const int32_t coarse = on_grid(source[i], {first});",
+                f"const int32_t coarse = on_grid(source[i], {first}, {low}, {high});",
                 f"const float left = source[i] - (float)coarse * {first};",
-                f"result[i] = (int16_t)({DIGIT_BASE} * coarse + on_grid(left, {real(step.steps[1])}));",
+                f"result[i] = (int16_t)({DIGIT_BASE} * coarse + on_grid(left, {second[0]}, {low}, {high}));",
             ]
+        else:
+            body = [f"result[i] = ({C_TYPES[step.result.dtype]})on_grid(source[i], {first}, {low}, {high});"]
         self._function(step.name, name, step.source, step.result, _loop("i", step.result.size, body))
         self._call(name, step.source, step.result)
 
@@ -142,19 +143,23 @@ class Steps:
 
     def _finish(self, step: IntegerLayer, name: str) -> str:
         """The C expression, with {sum} and {at} in it, that makes an output of a sum."""
-        if step.step is None:
+        if step.grid is None:
             scale = self._constant(f"{name}_scale", step.scale.astype(np.float32))
             return f"(float){{sum}} * {scale}[{{at}}]"
-        unit = tanh_unit(step) if step.activation == "tanh" else step.step
+        size = step.grid.steps[0]
+        unit = tanh_unit(step) if step.activation == "tanh" else size
         fixed = fixed_point(step, unit)
         multiplier = self._constant(f"{name}_multiplier", fixed.multiplier)
-        self._need("scaled", f"step_of_{step.activation}")
+        self._need("scaled")
         number = f"scaled({{sum}}, {multiplier}[{{at}}], {fixed.shift}u)"
         if step.activation != "tanh":
-            return f"step_of_{step.activation}({number})"
-        key = (step.step, unit)
+            low = 0 if step.grid.unsigned or step.activation == "relu" else -128
+            self._need("within")
+            return f"({C_TYPES[step.grid.dtype]})within({number}, {low}, {255 if step.grid.unsigned else 127})"
+        self._need("step_of_tanh")
+        key = (size, unit)
         if key not in self._tanh_tables:
-            self._tanh_tables[key] = self._constant(f"{name}_tanh", tanh_thresholds(step.step, unit))
+            self._tanh_tables[key] = self._constant(f"{name}_tanh", tanh_thresholds(size, unit))
         return f"step_of_tanh({number}, {self._tanh_tables[key]})"
 
     def _layer(self, step: FloatLayer | IntegerLayer, name: str, body: list[str], prepare: list[str]) -> None:
@@ -163,16 +168,13 @@ class Steps:
             self._function(step.name, name, step.source, step.result, body)
             self._call(name, step.source, step.result)
             return
-        table = ""
-        if isinstance(step, IntegerLayer) and step.table is not None:
-            table = self._constant(f"{name}_table", step.table)
-        patch = Value("int8" if isinstance(step, IntegerLayer) else "float32", step.patches.size)
+        patch = Value(step.source.dtype if isinstance(step, IntegerLayer) else "float32", step.patches.size)
         self.scratch_bytes.append(patch.nbytes)
         pixel = f"{name}_pixel"
         self._function(f"{step.name}, one pixel", pixel, patch, step.result, body)
         outputs = len(step.bias)
         start = f"const {C_TYPES[step.source.dtype]} *start = source"
-        around = _gathered(step.patches, patch, outputs, prepare, table, pixel, start)
+        around = _gathered(step.patches, patch, outputs, prepare, pixel, start)
         self._function(step.name, name, step.source, step.result, around)
         self._call(name, step.source, step.result)
 
@@ -272,15 +274,13 @@ def _one_output(weight: str, bias: str, inputs: int, outputs: int, finish: str) 
     return [f"for (size_t j = {outputs - outputs % 4}u; j < {outputs}u; j++) {{", *_indented(body), "}"]
 
 
-def _gathered(
-    patches: Patches, patch: Value, outputs: int, prepare: list[str], table: str, pixel: str, start: str
-) -> list[str]:
+def _gathered(patches: Patches, patch: Value, outputs: int, prepare: list[str], pixel: str, start: str) -> list[str]:
     """Gather each patch of an image, and run the layer on it."""
     (far, middle, near), strides = patches.kernel, patches.strides
     offset = " + ".join(f"{index} * {stride}u" for index, stride in zip("abc", strides, strict=True))
     kind = C_TYPES[patch.dtype]
     element = f"start[{offset}]"
-    taken = f"{table}[{element}]" if table else f"({kind}){element}"
+    taken = f"({kind}){element}"
     store = f"patch[(a * {middle}u + b) * {near}u + c]"
     inner = [f"float value = {taken};", *prepare, f"{store} = value;"] if prepare else [f"{store} = {taken};"]
     loops = _loop("a", far, _loop("b", middle, _loop("c", near, inner)))
