@@ -86,7 +86,7 @@ def grid_of(graph: Graph, node: onnx.NodeProto) -> Grid:
 
 
 def source_of(graph: Graph, tensor: str) -> str:
-    """The real-valued tensor that a DequantizeLinear stands for; the observation, where that is on the grid as it comes.
+    """The real tensor that a DequantizeLinear stands for; the observation, where that is on the grid as it comes.
 
     Raises:
         GateError: the tensor comes from something else.
