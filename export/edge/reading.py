@@ -42,6 +42,7 @@ _BINARY: dict[str, OperationKind] = {
     "Max": "maximum",
     "Min": "minimum",
 }
+_AROUND_CHOICE = frozenset({"Add", "Cast", "Identity", "Mul"})
 _SYMMETRIC = frozenset({"add", "multiply", "maximum", "minimum"})
 _DTYPES = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.DOUBLE: "float64"}
 
@@ -102,11 +103,13 @@ class _Reader:
     def choice(self) -> Value:
         """The action of a Discrete space."""
         node, start = self._graph.producer("action"), 0
-        while node.op_type in ("Add", "Identity"):
+        while node.op_type in _AROUND_CHOICE:  # Paddle adds the first action's number in floats, times one
             start += int(self._graph.constant(node, 1).reshape(-1)[0]) if node.op_type == "Add" else 0
+            if node.op_type == "Mul" and (self._graph.constant(node, 1) != 1).any():
+                break
             node = self._graph.producer(node.input[0])
         if node.op_type != "ArgMax":
-            raise refused(node, "ArgMax", node.op_type)
+            raise refused(node, "ArgMax, and a constant added to it", node.op_type)
         action = Value("int32", 1)
         self.steps.append(Choose(title(node), self.output(node.input[0]), action, start))
         return action
