@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import resources
-
 from export.edge.c.selftest import write_golden
 from export.edge.c.source import Source
 from export.edge.program import Program
 from export.edge.target import Figures, Request
+from export.edge.templates import filled
 from paddleport.bundle import Bundle
 
 _RENAMED = {"selftest.c": "{prefix}_selftest.c", "time.c": "{prefix}_time.c"}
@@ -39,12 +38,8 @@ def project_files(bundle: Bundle, precision: str, program: Program, source: Sour
         f"src/{prefix}.c": source.code,
         f"{prefix}_golden.h": write_golden(bundle, precision, program, source),
     }
-    templates = resources.files("export.edge.c") / "files"
     for name in _FILES:
-        text = (templates / name).read_text(encoding="utf-8")
-        for word, stands_for in words.items():
-            text = text.replace(word, stands_for)
-        files[_RENAMED.get(name, name).format(prefix=prefix)] = text
+        files[_RENAMED.get(name, name).format(prefix=prefix)] = filled(name, words, "export.edge.c")
     return files
 
 
