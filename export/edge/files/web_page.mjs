@@ -39,9 +39,9 @@ async function showGolden(policy) {
   const each = (1000 * (performance.now() - began)) / count;
   const choices = turned ? `, ${turned} choices between near equals fell the other way` : "";
   at("golden").textContent =
-    `${passed ? "PASS" : "FAIL"}: ${count} golden vectors, off by at most ${worst.toPrecision(3)}` +
-    ` where ${policy.about.tolerance.toPrecision(3)} is allowed${choices}.`;
-  at("speed").textContent = `${each.toFixed(0)} µs an action, here.`;
+    `${passed ? "PASS" : "FAIL"}: ${count} golden vectors, off by at most ${rounded(worst)}` +
+    ` where ${rounded(policy.about.tolerance)} is allowed${choices}.`;
+  at("speed").textContent = each > 0 ? `${each.toFixed(0)} µs an action, here.` : "";
 }
 
 // One episode; fps 0 is as fast as it goes.
@@ -68,6 +68,7 @@ async function play(policy, world, limit, fps) {
   at("episode").textContent = `${steps} steps, return ${total.toFixed(1)}, ${end}`;
 }
 
+const rounded = (value) => String(Number(value.toPrecision(3)));
 const pause = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 
 main().catch((error) => {
