@@ -26,7 +26,7 @@ BIN    := $(VENV)/bin
 RUN_PY := $(BIN)/python -P
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train resume board evaluate quantize export serve test test-slow gpu-check lint format clean
+.PHONY: help setup demo train resume board evaluate quantize export serve test test-slow gpu-check bench-edge lint format clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s%s\n", $$1, $$2}'
@@ -83,6 +83,9 @@ test-slow: setup ## run the long learning runs as well
 
 gpu-check: setup ## on a GPU: train in float32 and in mixed precision, and compare them in a table
 	$(RUN_PY) tools/gpu_check.py $(ARGS)
+
+bench-edge: setup ## policies in C: flash, RAM, instructions and time, beside ONNX Runtime and emx-onnx-cgen
+	$(RUN_PY) benchmarks/edge.py $(ARGS)
 
 lint: setup ## ruff, mypy, import rules, the Dockerfile
 	$(BIN)/ruff check .
