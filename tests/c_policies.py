@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export import golden, qdq
+from export import golden
 from export.canonical import tensor_infos
 from export.edge import command
 from export.publish import npz_bytes, publish
@@ -19,6 +19,7 @@ from paddleport import Bundle
 from paddleport.manifest import ActionTransform, EnvironmentInfo, Manifest, Parity, PrecisionInfo, Provenance
 from paddleport.session import Session
 from paddleport.spaces import Box, Leaves, Space
+from quantize.grid import layer_grid
 
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wconversion"]
 
@@ -70,7 +71,7 @@ def output_step(example) -> np.ndarray:
     """What one step of one number in front of the head is worth in each of its outputs, [outputs]."""
     path = next(path for path in example.layers if path.split(".")[-1] in ("policy_head", "head"))
     scales = example.layers[path]
-    grid = qdq.layer_grid(scales, example.weights[f"{path}.bias"])
+    grid = layer_grid(scales, example.weights[f"{path}.bias"])
     return float(grid.activation[-1]) * np.abs(example.weights[f"{path}.weight"]).max(axis=0)
 
 

@@ -10,11 +10,10 @@ import onnx
 from export.edge import views
 from export.edge.graph import Graph, attribute, refused, title
 from export.edge.program import Activation, FloatLayer, Grid, IntegerLayer, Operation, Patches, Tensor, Value
-from export.qdq import ZERO_POINT
 from paddleport.spaces import Array
 
 LAYERS = frozenset({"Gemm", "Conv"})
-_ZERO_POINTS = (0, ZERO_POINT)
+_ZERO_POINTS = (0, 128)
 
 
 @dataclass(frozen=True)
