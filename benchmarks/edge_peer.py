@@ -21,11 +21,7 @@ LIMIT_S = 300.0
 _SHIM = """\
 #include "policy.h"
 #include <float.h>
-#include <string.h>
-#pragma GCC diagnostic ignored "-Wpedantic"
-#pragma GCC diagnostic ignored "-Wconversion"
-#pragma GCC diagnostic ignored "-Wunused-function"
-#pragma GCC diagnostic ignored "-Wunused-const-variable"
+#include <stddef.h>
 #include "model.c"
 
 int policy_evaluate(const policy_obs_t obs[POLICY_OBS_SIZE], policy_action_t action[POLICY_ACTION_SIZE],
@@ -38,7 +34,7 @@ int policy_evaluate(const policy_obs_t obs[POLICY_OBS_SIZE], policy_action_t act
             return POLICY_BAD_OBSERVATION;
         }
     }
-    model((const void *)obs, (void *)chosen, (void *)head);
+    model((void *)(uintptr_t)obs, (void *)chosen, (void *)head);
     for (i = 0; i < POLICY_ACTION_SIZE; i++) {
         action[i] = (policy_action_t)chosen[i];
     }
