@@ -30,7 +30,7 @@ RUN_PY := $(BIN)/python -P
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo train resume board evaluate quantize export serve test test-slow gpu-check \
-  bench-learning bench-quantize bench-train lint format clean
+  bench-edge bench-learning bench-quantize bench-train lint format clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s%s\n", $$1, $$2}'
@@ -105,6 +105,9 @@ build/peers/%/.ready: benchmarks/peers/%.txt
 
 bench-learning: setup ## train the presets over seeds beside published returns (ONLY=row, JOBS=at a time); hours in all, resumable
 	$(BIN)/python -m benchmarks.learning --jobs $(JOBS) $(addprefix --only ,$(ONLY)) $(ARGS)
+
+bench-edge: setup ## policies in C: flash, RAM, instructions and time, beside ONNX Runtime and emx-onnx-cgen
+	$(RUN_PY) benchmarks/edge.py $(ARGS)
 
 lint: setup ## ruff, mypy, import rules, the Dockerfile
 	$(BIN)/ruff check .

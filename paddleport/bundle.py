@@ -74,7 +74,11 @@ class Bundle:
         self, precision: str = "float32", providers: Sequence[str] = DEFAULT_PROVIDERS, threads: int = 1
     ) -> Session:
         """A session on the bytes that were verified (never on what the file may hold by now)."""
-        return Session(self._contents[self.precision(precision).file], providers, threads)
+        return Session(self.onnx(precision), providers, threads)
+
+    def onnx(self, precision: str = "float32") -> bytes:
+        """The verified bytes of a precision's ONNX file."""
+        return self._contents[self.precision(precision).file]
 
     def golden(self) -> dict[str, Array]:
         """The golden vectors: the graph's inputs, and `<precision>.<output>` for each precision and output.
