@@ -59,16 +59,17 @@ def test_float32_is_the_onnx_policy(examples, bundles, folders, name, compiler):
 
 
 @pytest.mark.parametrize("name", sorted(KINDS))
-def test_int8_is_the_int8_onnx_policy_within_one_step(examples, bundles, folders, name):
+def test_int8_is_the_int8_onnx_policy_but_for_roundings_at_the_edge_of_a_step(examples, bundles, folders, name):
     need("gcc")
     example, obs = examples[name], observations(examples[name])
     policy = CPolicy(folders[name, "int8"], bundles[name], HEADS.get(name, "mean"))
     action, head, _ = policy.evaluate(obs)
     expected_action, expected_head = onnx_outputs(example, "int8", obs)
-    step = output_step(example)
+    # One number at the edge of a step is rare, and nearly every row is the same to float32's last places; in an early
+    # layer it can move several numbers of the layers behind it.
+    step = 3 * output_step(example)
     assert (np.abs(head - expected_head) <= step).all()
-    # One number at the edge of a step is rare: nearly every row is the same to float32's last places.
-    assert (np.abs(head - expected_head) <= 1e-3 * step).all(axis=1).mean() > 0.99
+    assert (np.abs(head - expected_head) <= 3e-4 * step).all(axis=1).mean() > 0.99
     if name in HEADS:
         assert (action == expected_action).mean() > 0.995
         clear = decided(example.kind.action_space, expected_head, float(step.max()), len(obs))
