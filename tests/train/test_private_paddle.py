@@ -16,8 +16,8 @@ KNOWN = {
     "quantize/student.py": ["quanter._scale", "quanter._accum", "quanter._state"],
     "train/environments/watchdog.py": ["os._exit"],
 }
-"""Paddle's quantizer makes an observer by this method alone, and so does an observer that wraps another one; a convolution
-tells its padding and a quanter its moving scale in no other way; `os._exit` is Python's own."""
+"""Paddle's quantizer makes an observer by this method alone, and so does an observer that wraps another one; a
+convolution tells its padding and a quanter its moving scale in no other way; `os._exit` is Python's own."""
 
 
 def private_uses(source):
