@@ -29,7 +29,7 @@ SIDES = (
         "",
         tuple(TASKS),
         "The trainer of `paddleport train`, which also writes its metrics. Updates are one static Paddle program run"
-        " directly; acting is NumPy or ONNX Runtime on a copy of the weights. Rows in which an environment only resets"
+        " directly; acting is NumPy on a copy of the weights. Rows in which an environment only resets"
         " are no steps and are not counted.",
     ),
     Side(
