@@ -129,6 +129,7 @@ class _MagnitudeObserver(BaseObserver):
         self.was_asked = self.reads_vector = self.unsigned = False
 
     def forward(self, inputs: paddle.Tensor) -> paddle.Tensor:
+        """Show the observer the magnitudes of inputs [batch, …], and note what they are; returns them as they came."""
         self.was_asked = True
         self.reads_vector = _ends_with(inputs, self.vector)
         self.unsigned = float(inputs.min()) >= 0
