@@ -17,7 +17,10 @@ HOST     ?= 127.0.0.1
 PORT     ?= 8000
 RUNS     ?= runs
 BOARD_PORT ?= 8040
+ONLY     ?=
+JOBS     ?= 1
 ARGS     ?=
+PEERS    := sb3 sbx cleanrl parl
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 VENV   ?= .venv
@@ -26,10 +29,11 @@ BIN    := $(VENV)/bin
 RUN_PY := $(BIN)/python -P
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo train resume board evaluate quantize export serve test test-slow gpu-check bench-serve lint format clean
+.PHONY: help setup demo train resume board evaluate quantize export serve test test-slow gpu-check \
+  bench-edge bench-learning bench-quantize bench-serve bench-train lint format clean
 
 help: ## print this list
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s%s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s%s\n", $$1, $$2}'
 	@echo
 	@echo "Variables, with what they are now:"
 	@echo "  ENV=$(ENV) ALGO=$(ALGO) SEED=$(SEED) STEPS=$(or $(STEPS),as preset) RUN=$(RUN) NAME=$(NAME) MODELS=$(MODELS)"
@@ -81,6 +85,9 @@ test: setup ## run the tests (5 to 8 minutes on 2 cores)
 test-slow: setup ## run the long learning runs as well
 	$(RUN_PY) -m pytest -n auto --dist loadfile -m "slow or not slow" $(ARGS)
 
+bench-quantize: setup ## measure float32 and every int8 of the runs in RUNS: size, agreement, return, latency
+	$(RUN_PY) benchmarks/quantize.py $(wildcard $(RUNS)/*) $(ARGS)
+
 gpu-check: setup ## on a GPU: train in float32 and in mixed precision, and compare them in a table
 	$(RUN_PY) tools/gpu_check.py $(ARGS)
 
@@ -91,6 +98,24 @@ build/peers/%/.ready: benchmarks/peers/serve_%/requirements.txt
 	$(PYTHON) -m venv build/peers/$*
 	build/peers/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
+
+bench-train: setup $(PEERS:%=build/peers/%/.ready) ## compare the training speed with other libraries' (about an hour)
+	$(BIN)/python benchmarks/training_speed.py $(ARGS)
+
+# An environment for each of them. What cannot be installed with its own requirements comes on top, without them.
+build/peers/%/.ready: benchmarks/peers/%.txt
+	$(PYTHON) -m venv build/peers/$*
+	build/peers/$*/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	test ! -f benchmarks/peers/$*.no-deps.txt || PIP_CONSTRAINT=benchmarks/peers/build-constraints.txt \
+	  build/peers/$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	  -r benchmarks/peers/$*.no-deps.txt
+	@touch $@
+
+bench-learning: setup ## train the presets over seeds beside published returns (ONLY=row, JOBS=at a time); hours in all, resumable
+	$(BIN)/python -m benchmarks.learning --jobs $(JOBS) $(addprefix --only ,$(ONLY)) $(ARGS)
+
+bench-edge: setup ## policies in C: flash, RAM, instructions and time, beside ONNX Runtime and emx-onnx-cgen
+	$(RUN_PY) benchmarks/edge.py $(ARGS)
 
 lint: setup ## ruff, mypy, import rules, the Dockerfile
 	$(BIN)/ruff check .

@@ -21,11 +21,12 @@ load_paddle()
 from paddleport.checkpoint import NetworkInfo  # noqa: E402 - Paddle reads its settings when it is first imported
 from paddleport.spaces import Array, Box, Discrete  # noqa: E402
 from train.distributions import distribution_for  # noqa: E402
-from train.engines.base import Engine, Problem  # noqa: E402
+from train.engines.base import Engine, Optimizer, Problem  # noqa: E402
 from train.engines.compiled import CompiledEngine  # noqa: E402
 from train.engines.eager import EagerEngine  # noqa: E402
-from train.losses import PPO_TERMS, ppo_loss  # noqa: E402
-from train.network import ActorCritic, initial_weights  # noqa: E402
+from train.initialization import initial_weights  # noqa: E402
+from train.losses import PPO_TERMS, features_in, ppo_loss  # noqa: E402
+from train.network import ActorCritic  # noqa: E402
 
 ROUNDS, UPDATES = 7, 60
 SIZES = ((4, 64, 64), (4, 64, 256), (17, 256, 64), (17, 256, 256))
@@ -37,18 +38,19 @@ def problem(inputs: int, width: int, rows: int) -> Problem:
     obs, actions = Box(shape=(inputs,), dtype="float32", low=None, high=None), Discrete(4)
     info = NetworkInfo(hidden_sizes=(width, width), activation="tanh", normalize_obs=True)
     per_row = ("log_prob", "advantage", "value_target", "weight")
+    distribution = distribution_for(actions)
     return Problem(
         make_network=partial(ActorCritic, obs, actions, info),
-        loss=partial(ppo_loss, distribution=distribution_for(actions), value_coef=0.5, entropy_coef=0.0),
+        loss=lambda network, batch: ppo_loss(network.heads(features_in(batch, "obs")), batch, distribution, 0.5, 0.0),
         terms=PPO_TERMS,
         batch_shapes={
-            "obs": ((rows, inputs), "float32"),
+            "obs.vector": ((rows, inputs), "float32"),
             "action": ((rows,), "int64"),
             "clip_range": ((1,), "float32"),
             **dict.fromkeys(per_row, ((rows,), "float32")),
         },
         max_grad_norm=0.5,
-        adam_epsilon=1e-5,
+        optimizer=Optimizer("adam", 1e-5),
     )
 
 
@@ -72,7 +74,7 @@ def microseconds(engine: Engine, batch: dict[str, Array]) -> float:
     return (time.process_time() - started) / UPDATES * 1e6
 
 
-def main() -> None:
+def main(rounds: int = ROUNDS) -> None:
     """Measure every size and print the table."""
     table = Table("obs → width, batch", "compiled µs", "eager µs", "eager / compiled (min … max)")
     for inputs, width, rows in SIZES:
@@ -82,9 +84,9 @@ def main() -> None:
         for engine in engines:
             engine.load_weights(initial_weights(posed.make_network(), np.random.default_rng(0)))
             microseconds(engine, batch)
-        rounds = np.array([[microseconds(engine, batch) for engine in engines] for _ in range(ROUNDS)])
-        compiled, eager = np.median(rounds, axis=0)
-        ratios = rounds[:, 1] / rounds[:, 0]
+        measured = np.array([[microseconds(engine, batch) for engine in engines] for _ in range(rounds)])
+        compiled, eager = np.median(measured, axis=0)
+        ratios = measured[:, 1] / measured[:, 0]
         spread = f"{np.median(ratios):.1f} ({ratios.min():.1f} … {ratios.max():.1f})"
         table.add_row(f"{inputs} → {width}, {rows}", f"{compiled:.0f}", f"{eager:.0f}", spread)
     Console().print(table)

@@ -2,6 +2,7 @@
 
 paddle2onnx writes weights as Constant nodes under Paddle's generated names, strews Identity nodes, splits a linear
 layer into MatMul and Add, and names its outputs `fetch_name_N`. None of that belongs into a file that others read.
+A convolution loses its bias to an Add, and Paddle's `scale` leaves an Add of zero behind.
 The result depends on nothing but the weights and the network: the same checkpoint gives the same bytes.
 """
 
@@ -55,7 +56,8 @@ def canonicalize(converted: Converted, inputs: Collection[str], outputs: Sequenc
 
     Returns:
         A model with the named inputs and outputs, and a dynamic first dimension `batch` on each of them; weights are
-        initializers under their structural paths, and each linear layer is one Gemm named by its path.
+        initializers under their structural paths, and each linear layer or convolution is one Gemm or Conv named by
+        its path.
 
     Raises:
         GateError: the raw model is damaged, has other outputs, or does not pass the checks.
@@ -66,7 +68,7 @@ def canonicalize(converted: Converted, inputs: Collection[str], outputs: Sequenc
         expected = f"{', '.join(inputs)} → {len(outputs)} outputs"
         got = f"{', '.join(found)} → {len(raw.graph.output)} outputs"
         raise GateError("paddle2onnx made another signature", expected=expected, got=got)
-    graph = _fuse_linear(_fold(raw))
+    graph = _fuse_biases(_without_zeros(_fold(raw)))
     _name(graph, converted.names, inputs, outputs)
     model = _assemble(raw, graph, outputs)
     check(model)
@@ -142,8 +144,22 @@ def _fold(raw: onnx.ModelProto) -> _Graph:
     return _Graph(nodes, constants, results)
 
 
-def _fuse_linear(graph: _Graph) -> _Graph:
-    """MatMul with a constant matrix and Add of a constant vector become one Gemm."""
+def _without_zeros(graph: _Graph) -> _Graph:
+    """Drop each Add of a scalar zero, which adds nothing. A bias that is still zero is a vector."""
+    stands_for: dict[str, str] = {}
+    nodes = []
+    for node in graph.nodes:
+        node.input[:] = [stands_for.get(name, name) for name in node.input]
+        addend = graph.constants.get(node.input[1]) if node.op_type == "Add" else None
+        if addend is not None and addend.ndim == 0 and not addend.any():
+            stands_for[node.output[0]] = node.input[0]
+        else:
+            nodes.append(node)
+    return _Graph(nodes, graph.constants, [stands_for.get(name, name) for name in graph.results])
+
+
+def _fuse_biases(graph: _Graph) -> _Graph:
+    """MatMul with a constant matrix and Add of a vector become one Gemm; Conv and Add become one Conv."""
     fused, absorbed = [], set()
     for node in graph.nodes:
         if node.output[0] in absorbed:
@@ -152,21 +168,32 @@ def _fuse_linear(graph: _Graph) -> _Graph:
         if add is None:
             fused.append(node)
             continue
-        inputs = [node.input[0], node.input[1], add.input[1]]
-        fused.append(helper.make_node("Gemm", inputs, [add.output[0]]))
         absorbed.add(add.output[0])
+        graph.constants[add.input[1]] = graph.constants[add.input[1]].reshape(-1)
+        whole = onnx.NodeProto()
+        whole.CopyFrom(node)
+        whole.op_type = "Conv" if node.op_type == "Conv" else "Gemm"
+        whole.input.append(add.input[1])
+        whole.output[:] = add.output
+        fused.append(whole)
     return _Graph(fused, graph.constants, graph.results)
 
 
 def _bias_of(graph: _Graph, node: onnx.NodeProto) -> onnx.NodeProto | None:
-    """The Add that completes a MatMul to a linear layer, where there is one."""
-    if node.op_type != "MatMul" or node.output[0] in graph.results:
+    """The Add that completes a MatMul to a linear layer, or a Conv to a convolution, where there is one."""
+    if node.op_type not in ("MatMul", "Conv") or node.output[0] in graph.results or len(node.input) != 2:
         return None
     weight, users = graph.constants.get(node.input[1]), graph.uses(node.output[0])
-    if weight is None or weight.ndim != 2 or len(users) != 1 or users[0].op_type != "Add":
+    if weight is None or len(users) != 1 or users[0].op_type != "Add" or users[0].input[0] != node.output[0]:
         return None
     bias = graph.constants.get(users[0].input[1])
-    return users[0] if bias is not None and bias.shape == weight.shape[1:] else None
+    if node.op_type == "Conv":
+        shape: tuple[int, ...] = (1, weight.shape[0], *[1] * (weight.ndim - 2))
+    else:
+        shape = weight.shape[1:]
+    fits = bias is not None and bias.shape == shape and (node.op_type == "Conv" or weight.ndim == 2)
+    # Reshaped where it stands: it must be this layer's alone.
+    return users[0] if fits and len(graph.uses(users[0].input[1])) == 1 else None
 
 
 def _name(graph: _Graph, paths: Mapping[str, str], inputs: Collection[str], outputs: Sequence[str]) -> None:
@@ -174,8 +201,14 @@ def _name(graph: _Graph, paths: Mapping[str, str], inputs: Collection[str], outp
     _part_results(graph, inputs, outputs)
     used = dict.fromkeys(name for node in graph.nodes for name in node.input if name in graph.constants)
     unnamed = itertools.count()
+    biases = {
+        node.input[2]: f"{paths[node.input[1]].removesuffix('.weight')}.bias"
+        for node in graph.nodes
+        if node.op_type in ("Conv", "Gemm") and len(node.input) == 3 and node.input[1] in paths
+    }
+    known = {**biases, **paths}  # a convolution's bias was reshaped, and is Paddle's own tensor no more
     constants = {
-        name: constant_name(paths[name], outputs) if name in paths else f"constant.{next(unnamed)}" for name in used
+        name: constant_name(known[name], outputs) if name in known else f"constant.{next(unnamed)}" for name in used
     }
     names = dict(constants) | dict(zip(graph.results, outputs, strict=True))
     counts: Counter[str] = Counter()

@@ -20,7 +20,7 @@ from paddleport.checkpoint import Checkpoint, Run
 from paddleport.errors import ArtifactError, MissingExtraError, UsageError
 from paddleport.manifest import Parity, ReturnStatistics, check_name
 from paddleport.options import Flag
-from quantize.scales import Quantized, folder_of
+from quantize.scales import METHODS, Quantized, folder_of
 from train.configuration import check_environment_named
 from train.runtime import load_paddle
 
@@ -44,8 +44,10 @@ class Options:
     """The models folder; the bundle appears in it as NAME/<next integer>."""
     checkpoint: str = ""
     """best, last or step-N; left out, the best one, or the last where there is no best."""
-    quantized: Literal["auto", "none", "ptq"] = "auto"
-    """Which scales to write an int8 file from: auto takes those of paddleport quantize where there are any."""
+    quantized: Literal["auto", "none", "ptq", "qat"] = "auto"
+    """Which scales to write the int8 files from: auto takes the newest of paddleport quantize, where there are any."""
+    fp16: Flag = False
+    """Write a float16 file too, for GPUs; its inputs and outputs keep their types."""
     episodes: int = 20
     """Episodes to play with the trainer's policy and with every ONNX file."""
     seed: int = 7
@@ -77,6 +79,8 @@ class Result(msgspec.Struct, frozen=True):
     trainer: ReturnStatistics
     """Returns of the policy in Paddle, on the same episodes as the files'."""
     precisions: dict[str, PrecisionResult]
+    left_out: dict[str, str]
+    """Files that did not pass and that the others do without, by precision, with what was wrong."""
     parity: Parity
     seconds: float
 
@@ -109,7 +113,9 @@ def run(chosen: Options) -> Result:
 
         models = Path(chosen.models)
         playing = chosen.episodes, chosen.seed
-        request = pipeline.Request(checkpoint, scales, chosen.name, models, *playing, trust_code=chosen.trust_code)
+        request = pipeline.Request(
+            checkpoint, scales, chosen.name, models, *playing, half=chosen.fp16, trust_code=chosen.trust_code
+        )
         outcome = pipeline.export_run(request, conversion)
     return _result(outcome, time.monotonic() - began)
 
@@ -123,6 +129,8 @@ def show(result: Result) -> None:
         agreement = "–" if info.agreement is None else f"{info.agreement:.4f}"
         table.add_row(name, info.file, str(info.size), _played(info.returns), agreement)
     console.print(table)
+    for name, why in result.left_out.items():
+        console.print(f"There is no {name} file. {why}.", highlight=False, soft_wrap=True)
     parity = result.parity
     console.print(
         f"Equal to the trainer within {parity.worst_visited:.2g} on visited observations "
@@ -151,6 +159,7 @@ def _result(outcome: Outcome, seconds: float) -> Result:
         step=manifest.provenance.step,
         trainer=outcome.trainer,
         precisions=precisions,
+        left_out=outcome.left_out,
         parity=manifest.parity,
         seconds=round(seconds, 2),
     )
@@ -160,16 +169,20 @@ def _quantized(chosen: Options, checkpoint: Checkpoint) -> Quantized | None:
     """The scales that the options mean; None where there are none, or none are wanted."""
     if chosen.quantized == "none":
         return None
-    folder = folder_of(Path(chosen.run_dir), "ptq")
-    if not folder.exists():
+    methods = METHODS if chosen.quantized == "auto" else (chosen.quantized,)
+    folders = [folder for method in methods if (folder := folder_of(Path(chosen.run_dir), method)).exists()]
+    if not folders:
         if chosen.quantized == "auto":
             return None
         raise ArtifactError(
-            f"{chosen.run_dir} was not quantized", todo="Do it with: paddleport quantize RUN_DIR --method ptq"
+            f"{chosen.run_dir} was not quantized by {chosen.quantized}",
+            todo=f"Do it with: paddleport quantize RUN_DIR --method {chosen.quantized}",
         )
-    found = Quantized.open(folder)
-    found.check_source(checkpoint)
-    return found
+    found = sorted((Quantized.open(folder) for folder in folders), key=lambda each: each.document.created)
+    fitting = [each for each in found if each.document.checkpoint_sha256 == checkpoint.sha256]
+    newest = (fitting or found)[-1]
+    newest.check_source(checkpoint)
+    return newest
 
 
 def _check(chosen: Options) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -11,7 +12,6 @@ import onnx
 
 from export.observations import plainest
 from export.parity import TOLERANCE, run_onnx
-from export.qdq import quantized
 from paddleport.bundle import row_error
 from paddleport.session import Session
 from paddleport.spaces import Array, Leaves, Space, batch_size, joined, rows_of
@@ -20,8 +20,10 @@ from quantize.scales import LayerScales
 _ROWS = 63
 _NUDGE = 2e-4
 _SAFETY = 2.0
+_HALF_TOLERANCE = 2.0**-9  # a few of float16's last places
 
 FLOAT32_TOLERANCE = TOLERANCE
+Layers: TypeAlias = Mapping[str, LayerScales]
 
 
 def golden_observations(space: Space, visited: Leaves) -> Leaves:
@@ -41,10 +43,7 @@ def golden_arrays(obs: Leaves, sessions: Mapping[str, Session], outputs: Sequenc
 
 
 def int8_tolerance(
-    model: onnx.ModelProto,
-    layers: Mapping[str, LayerScales],
-    weights: Mapping[str, Array],
-    obs: Leaves,
+    write: Callable[[Layers], onnx.ModelProto], layers: Layers, obs: Leaves, names: Sequence[str]
 ) -> float:
     """How far another CPU's int8 answers may lie from the golden ones, in the measure of `row_error`.
 
@@ -54,20 +53,40 @@ def int8_tolerance(
     narrower, in turns (a whole network scaled alike would flip nothing). That moves the outermost boundaries by 0.025
     of a step and flips about one number in a hundred, far more than another CPU would; twice the largest change
     that comes of it is allowed. It amounts to one or two steps of an output, where a wrong kernel (saturated
-    products, a lost zero point) is off by tens.
+    products, a lost zero point) is off by tens. An image's grid stays: nothing is rounded there.
 
     Args:
-        model: the canonical float32 model.
+        write: gives the int8 model for scales.
         layers: the scales.
-        weights: the quantized policy's weights.
         obs: the golden observations.
+        names: of the outputs.
     """
+    signs = itertools.cycle((1, -1))
     nudged = {
-        path: msgspec.structs.replace(scales, activation_abs_max=scales.activation_abs_max * (1 + sign * _NUDGE))
-        for (path, scales), sign in zip(layers.items(), itertools.cycle((1, -1)), strict=False)
+        path: scales
+        if scales.reads_image
+        else msgspec.structs.replace(scales, activation_abs_max=scales.activation_abs_max * (1 + sign * _NUDGE))
+        for (path, scales), sign in zip(layers.items(), signs, strict=False)
     }
-    names = [output.name for output in model.graph.output]
-    sessions = [Session(quantized(model, chosen, weights).SerializeToString()) for chosen in (layers, nudged)]
+    sessions = [Session(write(chosen).SerializeToString()) for chosen in (layers, nudged)]
     exact, moved = (run_onnx(session, obs, names, batch=batch_size(obs)) for session in sessions)
-    worst = max(row_error(moved[name], exact[name]) for name in names if exact[name].dtype.kind == "f")
-    return max(_SAFETY * worst, FLOAT32_TOLERANCE)
+    return max(_SAFETY * _worst(moved, exact), FLOAT32_TOLERANCE)
+
+
+def half_tolerance(exact: Session, rounded: Session, obs: Leaves, names: Sequence[str]) -> float:
+    """How far another machine's float16 answers may lie from the golden ones: twice as far as those are from float32.
+
+    A CPU computes float16 files in float32, between roundings to float16; a GPU adds up in float16 too.
+
+    Args:
+        exact: the float32 file.
+        rounded: the float16 file.
+        obs: the golden observations.
+        names: of the outputs.
+    """
+    before, after = (run_onnx(session, obs, names, batch=batch_size(obs)) for session in (exact, rounded))
+    return max(_SAFETY * _worst(after, before), _HALF_TOLERANCE)
+
+
+def _worst(moved: Mapping[str, Array], exact: Mapping[str, Array]) -> float:
+    return max(row_error(moved[name], exact[name]) for name in exact if exact[name].dtype.kind == "f")

@@ -28,4 +28,5 @@ def float_layers(model: bytes) -> list[str]:
     """Linear layers that ONNX Runtime would still run on floats behind DequantizeLinear; none is what int8 is for."""
     graph = optimized(model).graph
     dequantized = {node.output[0] for node in graph.node if node.op_type == "DequantizeLinear"}
-    return [node.name for node in graph.node if node.op_type in _FLOAT_LINEAR and dequantized & set(node.input)]
+    found = [node for node in graph.node if node.op_type in _FLOAT_LINEAR and dequantized & set(node.input)]
+    return [node.name.removeprefix("fused ") for node in found]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from export.quantization_report import quantization_text
 from paddleport.manifest import Manifest, ReturnStatistics
 from paddleport.spaces import (
     OBSERVATION,
@@ -43,6 +44,7 @@ def model_card(manifest: Manifest, trainer: ReturnStatistics, sizes: Mapping[str
         "## Action\n\n" + _space_tables(manifest.action_space) + "\n\n" + _action_rule(manifest),
         "## Returns\n\n" + _returns(manifest, trainer),
         "## Precisions\n\n" + _precisions(manifest, sizes),
+        *(["## Quantization\n\n" + quantization_text(manifest)] if manifest.quantization else []),
         "## Proof\n\n" + _proof(manifest),
         "## Use\n\n" + _use(manifest, example),
     ]
@@ -145,19 +147,8 @@ def _precisions(manifest: Manifest, sizes: Mapping[str, int]) -> str:
         "Agreement with the trainer on visited observations: the share of equal actions (of choices), or 1 - mean "
         "|difference| over the action's range (Box)."
     )
-    return f"{table}\n\n{text}{_quantization(manifest)}"
-
-
-def _quantization(manifest: Manifest) -> str:
-    made = manifest.quantization
-    if made is None:
-        return ""
-    return (
-        f"\n\nint8 by {made['method'].upper()} with PaddleSlim's `{made['observer']}` observer on "
-        f"{made['calibration_observations']} observations of {made['calibration_episodes']} episodes: "
-        f"{len(made['layers'])} layers with int8 weights a channel and uint8 activations. It agrees with the policy "
-        f"fake-quantized in Paddle to {made['agreement_with_paddle']:.4f}."
-    )
+    trt = " `int8-trt` is int8 in the form that TensorRT takes." if "int8-trt" in manifest.precisions else ""
+    return f"{table}\n\n{text}{trt}"
 
 
 def _proof(manifest: Manifest) -> str:

@@ -23,6 +23,8 @@ _TENSOR_TYPES = {
 _FILE_LIMIT = 2**30
 _GOLDEN_LIMIT = 256 * 2**20
 _RESTORE = "Export it again, or restore it from a copy"
+_QUANTIZE = "Quantize the run and export it again"
+_MISSING = {"int8": _QUANTIZE, "int8-trt": _QUANTIZE, "fp16": "Export the run again with --fp16"}
 
 
 class Bundle:
@@ -64,7 +66,7 @@ class Bundle:
                 f"{self.path} has no {name} policy",
                 expected=f"one of {', '.join(self.manifest.precisions)}",
                 got=name,
-                todo="Quantize the run and export it again" if name == "int8" else None,
+                todo=_MISSING.get(name),
             )
         return self.manifest.precisions[name]
 
@@ -72,7 +74,11 @@ class Bundle:
         self, precision: str = "float32", providers: Sequence[str] = DEFAULT_PROVIDERS, threads: int = 1
     ) -> Session:
         """A session on the bytes that were verified (never on what the file may hold by now)."""
-        return Session(self._contents[self.precision(precision).file], providers, threads)
+        return Session(self.onnx(precision), providers, threads)
+
+    def onnx(self, precision: str = "float32") -> bytes:
+        """The verified bytes of a precision's ONNX file."""
+        return self._contents[self.precision(precision).file]
 
     def contents(self, file: str) -> bytes:
         """The bytes of a listed file, as they were verified."""

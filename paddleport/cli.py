@@ -42,6 +42,7 @@ COMMANDS = {
     "compare": Command("train.compare_command", "plot and tabulate several runs, with bands over seeds", "train"),
     "quantize": Command("quantize.command", "decide int8 scales for a run's policy", "quantize"),
     "export": Command("export.command", "publish a run's policy as a bundle", "export"),
+    "edge": Command("export.edge.command", "write a bundle's policy for a device: C99, .ort, a web page", "edge"),
     "serve": Command("serve.command", "serve a folder of bundles over HTTP", "serve"),
     "token": Command("serve.token_command", "make a bearer token for the policy server", "serve"),
     "inspect": Command("paddleport.inspect_command", "show what a bundle says of itself", ""),

@@ -17,8 +17,9 @@ from paddleport.spaces import Space
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 GOLDEN = "golden.npz"
-Precision: TypeAlias = Literal["float32", "int8"]
-PRECISIONS: tuple[Precision, ...] = ("float32", "int8")
+Precision: TypeAlias = Literal["float32", "int8", "int8-trt", "fp16"]
+PRECISIONS: tuple[Precision, ...] = ("float32", "int8", "int8-trt", "fp16")
+"""`int8` is for CPUs, `int8-trt` the same scales in the form that TensorRT takes."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,12 +20,16 @@ from paddleport.checkpoint import Run
 from paddleport.errors import UsageError
 from paddleport.manifest import ReturnStatistics
 from paddleport.options import Flag
+from quantize.gate import Tolerance, half_width
+from quantize.scales import LayerError
 from train.configuration import check_environment_named
 from train.runtime import load_paddle
 
 _DESCRIPTION = """Decide int8 scales for a run's policy, and measure what they cost.
 
 The result lies in RUN_DIR/quantized/METHOD, where paddleport export finds it. A policy that suffers is refused."""
+_WORST = 4
+_MOST_ROUNDS = 1000
 
 
 @dataclass(frozen=True)
@@ -32,13 +38,34 @@ class Options:
 
     run_dir: Annotated[str, tyro.conf.Positional]
     """A run directory, made by paddleport train."""
-    method: Literal["ptq"] = "ptq"
-    """How: ptq decides the scales after training, on observations that the policy visits itself."""
-    observer: Literal["absmax", "avg", "mse", "emd", "hist", "kl"] = "absmax"
+    method: Literal["ptq", "qat", "auto"] = "ptq"
+    """How: ptq decides the scales after training, on observations that the policy visits itself.
+    qat lets a fake-quantized student learn to act as the policy does, on states that it visits itself; some minutes.
+    auto does qat only if ptq is refused."""
+    observer: Literal["auto", "absmax", "avg", "mse", "emd", "hist", "kl"] = "absmax"
     """PaddleSlim's observer of activations; kl takes some ten seconds, the others less than one.
-    All but absmax cut off what is rare, which a policy may need most."""
+    All but absmax cut off what is rare, which a policy may need most.
+    auto tries them all and takes the one whose actions agree best."""
     calibration_episodes: int = 10
-    """Episodes that the policy plays to show the observer its observations."""
+    """Episodes that the policy plays to show the observer its observations, and that a student plays in each round."""
+    calibration: str = ""
+    """An .npz with observations to show the observer instead: an array [n, …] for each input of the policy, by name."""
+    keep_float: tuple[str, ...] = ()
+    """Layers to leave in float, by name, such as policy_head; what is within them stays in float too.
+    auto leaves as few as it takes to pass."""
+    qat_rounds: int = 8
+    """Rounds of qat: in each the student plays, and learns on all that was seen."""
+    qat_updates: int = 0
+    """Gradient steps in a round; 0 for 400, or for 60 where the policy sees images."""
+    qat_learning_rate: float = 3e-4
+    """Adam's, falling to zero over all rounds."""
+    resume: Flag = False
+    """Go on with the qat that was interrupted, from its last whole round, with the same end."""
+    min_agreement: float = 0.98
+    """The gate: smallest share of equal actions, or 1 - mean difference over the range of a Box.
+    paddleport export goes by the same tolerance."""
+    max_drop: float = 0.02
+    """The gate: largest drop of the mean return, as a share of it; one within the 95 % interval passes anyway."""
     checkpoint: str = ""
     """best, last or step-N; left out, the best one, or the last where there is no best."""
     episodes: int = 20
@@ -60,6 +87,7 @@ class Result(msgspec.Struct, frozen=True):
     step: int
     checkpoint_sha256: str
     layers: int
+    kept_float: tuple[str, ...]
     calibration_episodes: int
     calibration_observations: int
     agreement: float
@@ -68,6 +96,10 @@ class Result(msgspec.Struct, frozen=True):
     """Returns of the policy fake-quantized in Paddle."""
     return_drop: float
     return_interval: float | None
+    layer_errors: dict[str, LayerError]
+    """By structural path."""
+    tried: dict[str, float]
+    """Agreement by observer, where several were tried."""
     seconds: float
 
 
@@ -100,8 +132,22 @@ def run(chosen: Options) -> Result:
         episodes=chosen.episodes,
         seed=chosen.seed,
         trust_code=chosen.trust_code,
+        calibration_file=Path(chosen.calibration) if chosen.calibration else None,
+        keep_float=chosen.keep_float,
+        qat=pipeline.QatOptions(
+            rounds=chosen.qat_rounds,
+            updates=chosen.qat_updates,
+            learning_rate=chosen.qat_learning_rate,
+            resume=chosen.resume,
+        ),
+        tolerance=Tolerance(agreement=chosen.min_agreement, drop=chosen.max_drop),
     )
-    path, document = pipeline.quantize_run(request)
+    try:
+        path, document = pipeline.quantize_run(request)
+    except KeyboardInterrupt:
+        if (kept := pipeline.unfinished(request.run)).is_dir() and chosen.method != "ptq":
+            print(f"{kept} holds the rounds that were done; go on with --resume.", file=sys.stderr)
+        raise
     returns = document.report.returns
     return Result(
         path=str(path),
@@ -110,6 +156,7 @@ def run(chosen: Options) -> Result:
         step=document.step,
         checkpoint_sha256=document.checkpoint_sha256,
         layers=len(document.layers),
+        kept_float=document.kept_float,
         calibration_episodes=document.calibration_episodes,
         calibration_observations=document.calibration_observations,
         agreement=document.report.agreement,
@@ -117,6 +164,8 @@ def run(chosen: Options) -> Result:
         int8=returns.candidate,
         return_drop=returns.drop,
         return_interval=returns.interval,
+        layer_errors=document.report.layer_errors,
+        tried=document.report.tried,
         seconds=round(time.monotonic() - began, 2),
     )
 
@@ -126,11 +175,19 @@ def show(result: Result) -> None:
     table = Table(title=f"{result.path} ({result.method}, {result.observer})", show_header=False, title_justify="left")
     table.add_row("checkpoint", f"step {result.step}, {result.checkpoint_sha256[:12]}…")
     table.add_row("layers", str(result.layers))
-    calibration = f"{result.calibration_observations} observations of {result.calibration_episodes} episodes"
-    table.add_row("calibration", calibration)
+    if result.kept_float:
+        table.add_row("kept in float", ", ".join(result.kept_float))
+    source = f" of {result.calibration_episodes} episodes" if result.calibration_episodes else ""
+    table.add_row("calibration", f"{result.calibration_observations} observations{source}")
+    if result.tried:
+        table.add_row("tried", ", ".join(f"{name} {agreement:.4f}" for name, agreement in result.tried.items()))
     table.add_row("agreement", f"{result.agreement:.4f}")
     for name, played in (("float32", result.float32), ("int8, in Paddle", result.int8)):
-        table.add_row(f"return, {name}", f"{played.mean:.1f} ± {played.std:.1f} ({played.episodes} episodes)")
+        width = half_width(played.std, played.episodes) or 0.0
+        table.add_row(f"return, {name}", f"{played.mean:.1f} ± {width:.1f} ({played.episodes} episodes)")
+    worst = sorted(result.layer_errors.items(), key=lambda item: -item[1].error)[:_WORST]
+    for path, layer in worst:
+        table.add_row(f"error, {path}", f"{layer.error:.4f} of the output's deviation")
     console = Console(emoji=False, markup=False)
     console.print(table)
     run = Path(result.path).parent.parent
@@ -138,10 +195,23 @@ def show(result: Result) -> None:
 
 
 def _check(chosen: Options) -> None:
-    if chosen.calibration_episodes < 1:
-        raise UsageError("--calibration-episodes is too small", expected="at least 1", got=chosen.calibration_episodes)
     if chosen.episodes < 2:
         todo = "One episode tells nothing of how far a mean may be off"
         raise UsageError("--episodes is too small", expected="at least 2", got=chosen.episodes, todo=todo)
-    if chosen.seed < 0:
-        raise UsageError("--seed is negative", expected="0 or more", got=chosen.seed)
+    ranges = {
+        "--calibration-episodes": (chosen.calibration_episodes, 1, math.inf),
+        "--qat-rounds": (chosen.qat_rounds, 1, _MOST_ROUNDS),
+        "--qat-updates": (chosen.qat_updates, 0, math.inf),
+        "--qat-learning-rate": (chosen.qat_learning_rate, 1e-12, 1.0),
+        "--seed": (chosen.seed, 0, math.inf),
+        "--min-agreement": (chosen.min_agreement, 0, 1),
+        "--max-drop": (chosen.max_drop, 0, 1e6),
+    }
+    for name, (value, least, most) in ranges.items():
+        if not least <= value <= most:
+            expected = f"{least:g} to {most:g}" if most < math.inf else f"{least:g} or more"
+            raise UsageError(f"{name} is out of range", expected=expected, got=value)
+    if chosen.resume and chosen.method == "ptq":
+        raise UsageError("Only qat is resumed", expected="--method qat or auto with --resume", got="--method ptq")
+    if "auto" in chosen.keep_float and len(chosen.keep_float) > 1:
+        raise UsageError("--keep-float takes names, or auto alone", got=" ".join(chosen.keep_float))

@@ -17,11 +17,12 @@ from paddleport.checkpoint import POLICY, QUANTIZATION, Checkpoint, load_tensors
 from paddleport.errors import ArtifactError
 from paddleport.manifest import FileInfo
 from paddleport.spaces import Array
-from quantize.gate import ReturnComparison
+from quantize.gate import ReturnComparison, Tolerance
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _TENSOR_LIMIT = 8 * 2**30
 _AGAIN = "Quantize the run again with: paddleport quantize RUN_DIR"
+METHODS = ("ptq", "qat")
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
@@ -32,10 +33,26 @@ class LayerScales(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     """Of the layer's input."""
     activation_digits: Literal[1, 2] = 1
     """How many int8 numbers stand for one number of the input: the second holds what rounding to the first leaves."""
+    activation_unsigned: bool = False
+    """Whether the input was never negative, as behind a Relu: its grid then starts at zero."""
     weight_abs_max: tuple[_Positive, ...]
     """Of each output channel's weights."""
     weight_axis: int
-    """The weight's dimension that counts the output channels: 1 for Linear, whose weight is [inputs, outputs]."""
+    """The weight's dimension that counts the output channels: 1 for Linear, whose weight is [inputs, outputs], and 0
+    for Conv2D, whose weight is [outputs, inputs, height, width]."""
+
+    @property
+    def reads_image(self) -> bool:
+        """Whether the input is an image over 255: its grid is the one of a byte, and nothing is rounded."""
+        return self.weight_axis == 0 and self.activation_unsigned and self.activation_abs_max == 1.0
+
+
+class LayerError(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What one layer costs: the policy with this layer alone on its grids, the others float."""
+
+    error: float
+    """Root mean square of what it changes in an output, over that output's standard deviation; the worst output's."""
+    agreement: float
 
 
 class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -45,6 +62,23 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Discrete: share of equal actions. Box: 1 - mean |difference| over the action's range."""
     agreement_observations: int
     returns: ReturnComparison
+    layer_errors: dict[str, LayerError] = {}
+    """Of every layer that could be quantized, also of those kept in float, by structural path."""
+    tried: dict[str, float] = {}
+    """Agreement by observer, where several were tried."""
+
+
+class Training(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How the weights were trained on, by quantization-aware training."""
+
+    rounds: int
+    updates: int
+    """In all rounds together."""
+    learning_rate: float
+    observations: int
+    """That the student visited."""
+    loss: float
+    """Mean over the last round."""
 
 
 class Quantization(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -59,6 +93,13 @@ class Quantization(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     seed: int
     calibration_episodes: int
     calibration_observations: int
+    calibration_file: str = ""
+    """Where the observations were given instead of played, the file's name."""
+    kept_float: tuple[str, ...] = ()
+    """Structural paths of layers that were left in float."""
+    training: Training | None = None
+    tolerance: Tolerance = Tolerance()
+    """What the gate went by, for its other half, in `export`, to go by too."""
     layers: dict[str, LayerScales]
     """By structural path, such as `policy_trunk.layers.0`."""
     report: Report

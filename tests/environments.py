@@ -344,6 +344,21 @@ for answer in Cue.ANSWERS:
     gymnasium.register(f"Answer-{answer}-v0", entry_point=Cue, kwargs={"answer": answer})
 
 
+class Snow(Cue):
+    """A cue in a picture full of noise, so that no two observations are alike."""
+
+    def __init__(self, answer="discrete", length=50):
+        super().__init__("hwc", answer, length)
+
+    def _show(self):
+        noise = self.np_random.integers(0, 128, (36, 40, 3), dtype=np.uint8)
+        return super()._show() // 2 + noise
+
+
+for answer in ("discrete", "box"):
+    gymnasium.register(f"Snow-{answer}-v0", entry_point=Snow, kwargs={"answer": answer})
+
+
 def stacked_cue():
     """A grey cue, of which the last three pictures are seen."""
     return gymnasium.wrappers.FrameStackObservation(Cue(form="grey", length=7), 3)

@@ -56,6 +56,13 @@ KINDS = {
 }
 
 
+IMAGE_KINDS = {
+    "picture": Kind(Box(shape=(36, 40, 3), dtype="uint8", low=0.0, high=255.0), Discrete(n=4), hidden_sizes=()),
+    "frames": Kind(Box(shape=(4, 36, 36), dtype="uint8", low=0.0, high=255.0), TORQUE, "relu", (32,)),
+}
+"""Policies of images, which go through convolutions."""
+
+
 @dataclass(frozen=True)
 class Example:
     """A policy in Paddle, its ONNX forms, and observations."""
@@ -92,13 +99,22 @@ def build(kind: Kind, seed: int = 0) -> PolicyNetwork:
         if name.endswith(".bias") or name == "log_std":
             weights[name] = rng.normal(0, 0.3, array.shape).astype(np.float32)
     weights["policy_head.weight"] = weights["policy_head.weight"] * kind.gain
-    if kind.normalize:
+    if "obs_mean" in weights:
         size = weights["obs_mean"].shape
         weights["obs_mean"] = (kind.shift + 0.3 * kind.scale * rng.normal(size=size)).astype(np.float32)
         weights["obs_std"] = (kind.scale * rng.uniform(0.5, 2, size)).astype(np.float32)
     load_arrays(network, weights)
     network.eval()
     return network
+
+
+def observations_of(kind: Kind, rng: np.random.Generator, count: int) -> np.ndarray:
+    """Random observations: normal ones, or pictures of random brightness under noise."""
+    shape, dtype = (count, *kind.observation_space.shape), kind.observation_space.dtype
+    if dtype != "uint8":
+        return (kind.shift + kind.scale * rng.normal(size=shape)).astype(dtype)
+    brightness = rng.integers(0, 128, size=(count, 1, 1, 1))
+    return (brightness + rng.integers(0, 128, size=shape)).astype(dtype)
 
 
 def convert_here(network: PolicyNetwork, space: Space, folder: Path) -> onnx.ModelProto:
@@ -114,8 +130,7 @@ def make_example(kind: Kind, folder: Path, network: PolicyNetwork | None = None)
     network = network or build(kind)
     model = convert_here(network, kind.observation_space, folder)
     rng = np.random.default_rng(1)
-    visited = kind.shift + kind.scale * rng.normal(size=(600, *kind.observation_space.shape))
-    visited = {"obs": visited.astype(kind.observation_space.dtype)}
+    visited = {"obs": observations_of(kind, rng, 600)}
     layers = calibrate(network, visited, "absmax")
     int8 = qdq.quantized(model, layers, state_arrays(network))
     sets = observations.observation_sets(kind.observation_space, visited, 0)

@@ -10,6 +10,7 @@ import paddle
 from paddleport.spaces import Array
 from train.config import A2CConfig
 from train.engines.base import Optimizer
+from train.iteration import STEPS_AN_ITERATION
 from train.losses import A2C_TERMS, a2c_loss
 from train.on_policy import OnPolicy, standardized
 
@@ -18,11 +19,17 @@ class A2C(OnPolicy[A2CConfig]):
     """A2C, the synchronous form of A3C (Mnih et al. 2016, algorithm S3)."""
 
     terms = A2C_TERMS
+    steps_an_iteration = STEPS_AN_ITERATION
 
     @property
     def batch_rows(self) -> int:
         """The whole rollout."""
         return self.config.num_envs * self.config.n_steps
+
+    @property
+    def row_inputs(self) -> tuple[str, ...]:
+        """Advantages and targets."""
+        return ("advantage", "value_target")
 
     @property
     def optimizer(self) -> Optimizer:

@@ -28,7 +28,7 @@ class Actor(Protocol):
         ...
 
     def heads(self, features: Features) -> dict[str, Array]:
-        """What the network's `heads` gives, `value` as [batch]."""
+        """What the network's `heads` gives; `value`, as [batch], only where it comes with the rest at no cost."""
         ...
 
     def value(self, features: Features) -> Array:
@@ -65,17 +65,15 @@ class NumpyActor:
         self._weights = weights
 
     def heads(self, features: Features) -> dict[str, Array]:
-        """The distribution's parameters [batch, …] and `value` [batch], or `q_values` [batch, n]."""
+        """The distribution's parameters [batch, …], and `value` [batch] of a shared trunk; or `q_values` [batch, n]."""
         if self._info.kind == "q_values":
             return {"q_values": self._q_values(features)}
         hidden = self._hidden("policy_trunk", features)
         output = self._linear("policy_head", hidden)
-        shared = self._info.shared_trunk
-        value = self._linear("value_head", hidden)[:, 0] if shared else self.value(features)
+        value = {"value": self._linear("value_head", hidden)[:, 0]} if self._info.shared_trunk else {}
         if not self._continuous:
-            return {"logits": output, "value": value}
-        log_std = np.broadcast_to(self._weights["log_std"], output.shape)
-        return {"mean": output, "log_std": log_std, "value": value}
+            return {"logits": output, **value}
+        return {"mean": output, "log_std": np.broadcast_to(self._weights["log_std"], output.shape), **value}
 
     def value(self, features: Features) -> Array:
         """The critic alone, [batch]."""

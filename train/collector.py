@@ -71,7 +71,7 @@ class Collector:
         stepper, distribution, count = self.stepper, self._distribution, self.stepper.count
         actions = np.zeros((steps, count, *distribution.action_shape), dtype=distribution.action_dtype)
         log_probs, rewards = np.zeros((2, steps, count), dtype=np.float32)
-        values = np.zeros((steps + 1, count), dtype=np.float32)
+        values: list[Array] = []
         final_values = np.zeros((steps, count), dtype=np.float32)
         terminated, done, valid, valued_apart = np.zeros((4, steps, count), dtype=bool)
         observations: list[Leaves] = []
@@ -80,14 +80,16 @@ class Collector:
             observations.append(stepper.obs)
             rows.append(self._encoder.features(stepper.obs))
             heads = self._actor.heads(rows[t])
-            values[t] = heads["value"]
+            if "value" in heads:
+                values.append(heads["value"])
             actions[t], log_probs[t] = distribution.sample(heads, rng)
             taken = stepper.take(distribution.to_environment(actions[t]))
             rewards[t], terminated[t], done[t], valid[t] = taken.rewards, taken.terminated, taken.done, taken.valid
             if taken.final_obs is not None:
                 valued_apart[t] = taken.done
                 final_values[t] = self._actor.value(self._encoder.features(taken.final_obs))
-        values[steps] = self._actor.value(self._encoder.features(stepper.obs))
+        last = self._encoder.features(stepper.obs)
+        valued = self._valued(rows, last, values)
         self._encoder.observe(observations)
         returns, lengths = stepper.ended()
         return Rollout(
@@ -95,11 +97,18 @@ class Collector:
             actions=actions,
             log_probs=log_probs,
             rewards=rewards,
-            values=values[:-1],
-            next_values=np.where(valued_apart, final_values, values[1:]),
+            values=valued[:-1],
+            next_values=np.where(valued_apart, final_values, valued[1:]),
             terminated=terminated,
             done=done,
             valid=valid,
             returns=returns,
             lengths=lengths,
         )
+
+    def _valued(self, rows: list[dict[str, Array]], last: dict[str, Array], known: list[Array]) -> Array:
+        """Values of the steps' observations and of the last one's, [T + 1, N]: in one go where none is known yet."""
+        if known:
+            return np.stack([*known, self._actor.value(last)])
+        together = {name: np.concatenate([*(row[name] for row in rows), last[name]]) for name in last}
+        return self._actor.value(together).reshape(len(rows) + 1, -1)

@@ -260,7 +260,7 @@ def distribution_for(space: Space, *, squash: bool = False) -> Distribution:
 def _chosen_log_prob(logits: Array, actions: Array) -> Array:
     """Log softmax(logits)[action], [batch]."""
     shifted = logits - logits.max(axis=1, keepdims=True)
-    chosen: Array = np.take_along_axis(shifted, actions[:, None], axis=1)[:, 0]
+    chosen: Array = shifted[np.arange(len(actions)), actions]
     return chosen - np.log(np.exp(shifted).sum(axis=1))
 
 

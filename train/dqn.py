@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
@@ -16,17 +16,17 @@ from train.config import DQNConfig
 from train.encoding import Encoder, prefixed
 from train.engines.base import Engine, Optimizer, Problem
 from train.initialization import initial_weights
-from train.iteration import episode_means, finite_means, scaler_metrics
+from train.iteration import STEPS_AN_ITERATION, episode_means, finite_means, scaler_metrics
 from train.losses import DQN_TERMS, dqn_loss
 from train.network import QNetwork
 from train.normalizer import RunningNormalizer
-from train.replay import Replay
+from train.replay import Replay, Sample
 from train.schedules import falling, scheduled
 from train.stepping import Stepper
 from train.task import Task
 
-_STEPS_AN_ITERATION = 256
-"""What is logged is the mean over about this many environment steps."""
+_SAMPLED_AT_ONCE = 1024
+"""Transitions of several minibatches are drawn together, up to about this many."""
 
 
 class TwinQNetwork(nn.Layer):
@@ -110,7 +110,7 @@ class DQN:
         learning_rate = scheduled(config.learning_rate, config.learning_rate_schedule, progress)
         beta = config.importance_start + (1 - config.importance_start) * progress
         first, terms = self.step, []
-        while self.step - first < _STEPS_AN_ITERATION:
+        while self.step - first < STEPS_AN_ITERATION:
             terms += self._round(epsilon, learning_rate, beta)
         return {
             **episode_means(*self.stepper.ended()),
@@ -167,27 +167,27 @@ class DQN:
     def _round(self, epsilon: float, learning_rate: float, beta: float) -> list[Array]:
         """`train_every` steps in the environments, then updates; returns what each update reported."""
         config, before = self.config, self.step
-        for _ in range(-(-config.train_every // config.num_envs)):
-            self._act(epsilon)
+        seen = [self._act(epsilon) for _ in range(-(-config.train_every // config.num_envs))]
+        self.encoder.observe(seen)
         if self.step < config.learning_starts or len(self.replay) < config.batch_size:
             return []
         self._move_target()
         count = self.step - before if config.gradient_steps < 0 else config.gradient_steps
-        updates = [self._learn(learning_rate, beta) for _ in range(count)]
-        terms = [update for update in updates if update is not None]
+        terms: list[Array] = []
+        for batches in self._drawn(count, beta):
+            terms += self._learn(batches, learning_rate)
         self.updates += len(terms)
         self.actor.load(_without("online", self.engine.weights()))
         return terms
 
-    def _act(self, epsilon: float) -> None:
-        """One step in every environment, a share `epsilon` of them at random."""
+    def _act(self, epsilon: float) -> Leaves:
+        """One step in every environment, a share `epsilon` of them at random; returns what they showed before it."""
         obs, count = self.stepper.obs, self.stepper.count
         random = self.rng.random(count) < epsilon
         actions = self.rng.integers(self._actions, size=count)
         if not random.all():
             actions = np.where(random, actions, self._greedy(obs))
         taken = self.stepper.take(actions + self._start)
-        self.encoder.observe([obs])
         self.replay.append(
             obs=obs,
             action=actions,
@@ -197,14 +197,22 @@ class DQN:
             valid=taken.valid,
             final_obs=taken.final_obs,
         )
+        return obs
 
     def _greedy(self, obs: Leaves) -> Array:
         best: Array = self.actor.heads(self.encoder.features(obs))["q_values"].argmax(axis=1)
         return best
 
-    def _learn(self, learning_rate: float, beta: float) -> Array | None:
-        sample = self.replay.sample(self.config.batch_size, self.rng, beta)
-        batch = {
+    def _drawn(self, count: int, beta: float) -> Iterator[Sample]:
+        """Transitions for `count` updates: several minibatches at once, but one where priorities change with each."""
+        size = self.config.batch_size
+        together = 1 if self.config.prioritized else max(1, _SAMPLED_AT_ONCE // size)
+        for first in range(0, count, together):
+            yield self.replay.sample(min(together, count - first) * size, self.rng, beta)
+
+    def _learn(self, sample: Sample, learning_rate: float) -> list[Array]:
+        """An update on each minibatch of a sample; returns what they reported."""
+        rows = {
             **prefixed("obs", self.encoder.features(sample.obs)),
             **prefixed("next_obs", self.encoder.features(sample.next_obs)),
             "action": sample.actions,
@@ -212,11 +220,15 @@ class DQN:
             "discounts": sample.discounts,
             "weight": sample.weight,
         }
-        reported = self.engine.update(batch, learning_rate)
-        if reported is None:
-            return None
-        self.replay.update_priorities(sample.rows, reported[len(DQN_TERMS) :])
-        return reported[: len(DQN_TERMS)]
+        size, terms = self.config.batch_size, []
+        for start in range(0, len(sample.rows), size):
+            part = slice(start, start + size)
+            reported = self.engine.update({name: values[part] for name, values in rows.items()}, learning_rate)
+            if reported is None:  # skipped, since its gradients overflowed
+                continue
+            self.replay.update_priorities(sample.rows[part], reported[len(DQN_TERMS) :])
+            terms.append(reported[: len(DQN_TERMS)])
+        return terms
 
     def _move_target(self) -> None:
         """Copy the network that learns, or move towards it, once in every `target_every` environment steps."""

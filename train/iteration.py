@@ -9,6 +9,9 @@ import numpy as np
 from paddleport.errors import TrainingError
 from paddleport.spaces import Array
 
+STEPS_AN_ITERATION = 256
+"""What is logged is the mean over about this many environment steps, or over one rollout that is longer."""
+
 
 def episode_means(returns: Sequence[float], lengths: Sequence[int]) -> dict[str, float | None]:
     """Mean return and length of the episodes that ended; None where none did."""

@@ -13,9 +13,12 @@ DQN_TERMS = ("loss", "mean_q", "td_error")
 A2C_TERMS = ("loss", "policy_loss", "value_loss", "entropy")
 
 
-def weighted_mean(values: paddle.Tensor, weight: paddle.Tensor) -> paddle.Tensor:
-    """Mean over the rows that count: Σ w·x / Σ w. Padding and autoreset's dummy rows have weight 0."""
-    return (values * weight).sum() / weight.sum()
+def shares(weight: paddle.Tensor) -> paddle.Tensor:
+    """What each row adds to a mean, w / Σ w [batch]: padding and autoreset's dummy rows have weight 0.
+
+    The dot product of values with it is their mean over the rows that count.
+    """
+    return weight / weight.sum()
 
 
 def features_in(batch: dict[str, paddle.Tensor], prefix: str) -> dict[str, paddle.Tensor]:
@@ -67,23 +70,23 @@ def ppo_loss(
         `PPO_TERMS`, scalars: `loss` is minimised, the rest is for reading. `approx_kl` is Schulman's low-variance
         estimator, mean of (ratio - 1) - log ratio.
     """
-    weight, clip = batch["weight"], batch["clip_range"]
+    share, clip = shares(batch["weight"]), batch["clip_range"]
     log_prob, entropy = distribution.log_prob_and_entropy(outputs, batch["action"])
     log_ratio = log_prob - batch["log_prob"]
     ratio = log_ratio.exp()
     clipped = paddle.minimum(paddle.maximum(ratio, 1 - clip), 1 + clip)
     surrogate = paddle.minimum(ratio * batch["advantage"], clipped * batch["advantage"])
-    policy_loss = -weighted_mean(surrogate, weight)
-    value_loss = weighted_mean(value_errors(outputs, batch, value_clip_range), weight)
-    mean_entropy = weighted_mean(entropy, weight)
+    policy_loss = -paddle.dot(surrogate, share)
+    value_loss = paddle.dot(value_errors(outputs, batch, value_clip_range), share)
+    mean_entropy = paddle.dot(entropy, share)
     outside = ((ratio - 1).abs() > clip).astype("float32")
     return {
-        "loss": policy_loss + value_coef * value_loss - entropy_coef * mean_entropy,
+        "loss": _actor_critic_loss(policy_loss, value_loss, mean_entropy, value_coef, entropy_coef),
         "policy_loss": policy_loss,
         "value_loss": value_loss,
         "entropy": mean_entropy,
-        "approx_kl": weighted_mean(ratio - 1 - log_ratio, weight),
-        "clip_fraction": weighted_mean(outside, weight),
+        "approx_kl": paddle.dot(ratio - 1 - log_ratio, share),
+        "clip_fraction": paddle.dot(outside, share),
     }
 
 
@@ -106,17 +109,29 @@ def a2c_loss(
     Returns:
         `A2C_TERMS`, scalars.
     """
-    weight = batch["weight"]
+    share = shares(batch["weight"])
     log_prob, entropy = distribution.log_prob_and_entropy(outputs, batch["action"])
-    policy_loss = -weighted_mean(log_prob * batch["advantage"], weight)
-    value_loss = weighted_mean(value_errors(outputs, batch, 0.0), weight)
-    mean_entropy = weighted_mean(entropy, weight)
+    policy_loss = -paddle.dot(log_prob * batch["advantage"], share)
+    value_loss = paddle.dot(value_errors(outputs, batch, 0.0), share)
+    mean_entropy = paddle.dot(entropy, share)
     return {
-        "loss": policy_loss + value_coef * value_loss - entropy_coef * mean_entropy,
+        "loss": _actor_critic_loss(policy_loss, value_loss, mean_entropy, value_coef, entropy_coef),
         "policy_loss": policy_loss,
         "value_loss": value_loss,
         "entropy": mean_entropy,
     }
+
+
+def _actor_critic_loss(
+    policy_loss: paddle.Tensor,
+    value_loss: paddle.Tensor,
+    entropy: paddle.Tensor,
+    value_coef: float,
+    entropy_coef: float,
+) -> paddle.Tensor:
+    """The sum that is minimised; an entropy of no weight is left out, and its gradient need not be computed."""
+    loss = policy_loss + value_coef * value_loss
+    return loss - entropy_coef * entropy if entropy_coef else loss
 
 
 def dqn_loss(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -50,6 +51,8 @@ class OnPolicy(ABC, Generic[C]):
     """Names of what the loss reports."""
     extra_inputs: ClassVar[dict[str, tuple[tuple[int, ...], str]]] = {}
     """Shape and type of what the loss takes beside one row a transition."""
+    steps_an_iteration: ClassVar[int] = 1
+    """An iteration takes rollouts until it has at least so many steps: reporting each short one would cost as much."""
     replay = None
 
     def __init__(
@@ -92,6 +95,11 @@ class OnPolicy(ABC, Generic[C]):
 
     @property
     @abstractmethod
+    def row_inputs(self) -> tuple[str, ...]:
+        """What the loss takes of each row beside observation, action and `weight`; see `_flat_rows`."""
+
+    @property
+    @abstractmethod
     def optimizer(self) -> Optimizer:
         """The optimizer."""
 
@@ -110,7 +118,7 @@ class OnPolicy(ABC, Generic[C]):
         """
 
     def iterate(self, progress: float) -> dict[str, float | None]:
-        """One rollout and the updates on it.
+        """A rollout and the updates on it, and again while the rollouts are short.
 
         Args:
             progress: share of the training that is done, for the schedules.
@@ -122,26 +130,19 @@ class OnPolicy(ABC, Generic[C]):
             TrainingError: a number stopped being finite.
         """
         config = self.config
+        learning_rate = scheduled(config.learning_rate, config.learning_rate_schedule, progress)
         if self.normalizer and not self.normalizer.count:
             self._warm_up()
-        rollout = self.collector.collect(config.n_steps, self.rng)
-        rewards = rollout.rewards
-        if self.reward_normalizer:
-            rewards = self.reward_normalizer.normalize(rewards, rollout.done, rollout.valid)
-        advantages = generalized_advantages(
-            rewards,
-            rollout.values,
-            rollout.next_values,
-            rollout.terminated,
-            rollout.done,
-            config.gamma,
-            config.gae_lambda,
-        )
-        learning_rate = scheduled(config.learning_rate, config.learning_rate_schedule, progress)
-        terms = self._learn(rollout, advantages, learning_rate, progress)
-        self.actor.load(self.engine.weights())
+        first, returns, lengths, terms = self.step, list[float](), list[int](), list[Array]()
+        while self.step - first < self.steps_an_iteration:
+            rollout = self.collector.collect(config.n_steps, self.rng)
+            returns += rollout.returns
+            lengths += rollout.lengths
+            advantages = self._advantages(rollout)
+            terms += self._learn(rollout, advantages, learning_rate, progress)
+            self.actor.load(self.engine.weights())
         return {
-            **episode_means(rollout.returns, rollout.lengths),
+            **episode_means(returns, lengths),
             **finite_means(self.terms, terms, self.step),
             **scaler_metrics(self.engine.scaler_state()),
             "explained_variance": _explained_variance(rollout, advantages),
@@ -153,9 +154,23 @@ class OnPolicy(ABC, Generic[C]):
         """Whether what an update reported says that this rollout has been learnt from enough."""
         return False
 
+    def _advantages(self, rollout: Rollout) -> Array:
+        config, rewards = self.config, rollout.rewards
+        if self.reward_normalizer:
+            rewards = self.reward_normalizer.normalize(rewards, rollout.done, rollout.valid)
+        return generalized_advantages(
+            rewards,
+            rollout.values,
+            rollout.next_values,
+            rollout.terminated,
+            rollout.done,
+            config.gamma,
+            config.gae_lambda,
+        )
+
     def _learn(self, rollout: Rollout, advantages: Array, learning_rate: float, progress: float) -> list[Array]:
         """The updates on a rollout; returns what each of them reported."""
-        flat, transitions = _flat_rows(rollout, advantages), np.flatnonzero(rollout.valid)
+        flat, transitions = self._flat_rows(rollout, advantages), np.flatnonzero(rollout.valid)
         terms: list[Array] = []
         for batch in self.batches(flat, transitions, progress):
             reported = self.engine.update(batch, learning_rate)
@@ -223,6 +238,17 @@ class OnPolicy(ABC, Generic[C]):
         steps = min(self.config.n_steps, -(-_WARM_UP_ROWS // self.config.num_envs))
         self.collector.collect(steps, self.rng)
 
+    def _flat_rows(self, rollout: Rollout, advantages: Array) -> dict[str, Array]:
+        """What the loss takes of each row, [rows, …]."""
+        known = {
+            "log_prob": rollout.log_probs,
+            "value": rollout.values,
+            "advantage": advantages,
+            "value_target": advantages + rollout.values,
+        }
+        taken = {"action": rollout.actions} | {name: known[name] for name in self.row_inputs}
+        return {name: _flat(values) for name, values in (prefixed("obs", rollout.features) | taken).items()}
+
     def _problem(self) -> Problem:
         rows = (self.batch_rows,)
         features = {f"obs.{name}": (rows + shape, kind) for name, (shape, kind) in self.encoder.shapes.items()}
@@ -233,7 +259,7 @@ class OnPolicy(ABC, Generic[C]):
             batch_shapes={
                 **features,
                 "action": (rows + self.distribution.action_shape, self.distribution.action_dtype),
-                **dict.fromkeys(("log_prob", "value", "advantage", "value_target", "weight"), (rows, "float32")),
+                **dict.fromkeys((*self.row_inputs, "weight"), (rows, "float32")),
                 **self.extra_inputs,
             },
             optimizer=self.optimizer,
@@ -257,11 +283,13 @@ def _network_info(config: OnPolicyConfig, observation_space: Space, action_space
 
 def standardized(values: Array, weight: Array) -> Array:
     """Values [batch] shifted and scaled to mean 0 and standard deviation 1 over the rows that count, float32."""
-    counted = values[weight > 0]
+    counted = values if weight.all() else values[weight > 0]
     if len(counted) < 2:
         return values
-    scale = counted.std(ddof=1) + _ADVANTAGE_EPSILON
-    return ((values - counted.mean()) / scale).astype(np.float32)
+    mean = counted.mean()
+    deviations = counted - mean
+    scale = math.sqrt(float(deviations @ deviations) / (len(counted) - 1)) + _ADVANTAGE_EPSILON
+    return (values - mean) / np.float32(scale)
 
 
 def _explained_variance(rollout: Rollout, advantages: Array) -> float | None:
@@ -269,17 +297,6 @@ def _explained_variance(rollout: Rollout, advantages: Array) -> float | None:
     targets = (advantages + rollout.values)[rollout.valid]
     variance = float(targets.var())
     return 1.0 - float(advantages[rollout.valid].var()) / variance if variance > 0 else None
-
-
-def _flat_rows(rollout: Rollout, advantages: Array) -> dict[str, Array]:
-    return {
-        **prefixed("obs", {name: _flat(rows) for name, rows in rollout.features.items()}),
-        "action": _flat(rollout.actions),
-        "log_prob": _flat(rollout.log_probs),
-        "value": _flat(rollout.values),
-        "advantage": _flat(advantages),
-        "value_target": _flat(advantages + rollout.values),
-    }
 
 
 def _flat(values: Array) -> Array:

@@ -30,6 +30,12 @@ class PPO(OnPolicy[PPOConfig]):
         return self.config.batch_size
 
     @property
+    def row_inputs(self) -> tuple[str, ...]:
+        """The values as they were matter where a new one may move only so far."""
+        clipped = ("value",) if self.config.value_clip_range > 0 else ()
+        return ("log_prob", "advantage", "value_target", *clipped)
+
+    @property
     def optimizer(self) -> Optimizer:
         """Adam."""
         return Optimizer("adam", self.config.adam_epsilon)
@@ -56,11 +62,17 @@ class PPO(OnPolicy[PPOConfig]):
         for _ in range(config.epochs):
             order = self.rng.permutation(transitions)
             for start in range(0, len(order), size):
-                rows = order[start : start + size]
-                weight = np.zeros(size, dtype=np.float32)
-                weight[: len(rows)] = 1.0
-                rows = np.resize(rows, size)
+                rows, weight = _filled_up(order[start : start + size], size)
                 batch = {name: values[rows] for name, values in flat.items()}
                 if config.normalize_advantage:
                     batch["advantage"] = standardized(batch["advantage"], weight)
                 yield {**batch, "weight": weight, "clip_range": clip}
+
+
+def _filled_up(rows: Array, size: int) -> tuple[Array, Array]:
+    """Exactly `size` rows, and the weight of each: repeated ones have 0."""
+    weight = np.ones(size, dtype=np.float32)
+    if len(rows) == size:
+        return rows, weight
+    weight[len(rows) :] = 0.0
+    return np.resize(rows, size), weight

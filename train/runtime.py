@@ -8,6 +8,8 @@ import warnings
 from pathlib import Path
 from types import ModuleType
 
+from threadpoolctl import threadpool_limits
+
 
 def load_paddle(threads: int = 1) -> ModuleType:
     """Import Paddle with the settings that make small networks fast; call it before anything else imports Paddle.
@@ -25,12 +27,22 @@ def load_paddle(threads: int = 1) -> ModuleType:
     os.environ.setdefault("GLOG_minloglevel", "2")  # errors only: its notes say nothing to our users
     # Small operations are run faster one after another than handed to the executor's threads.
     os.environ.setdefault("FLAGS_enable_pir_in_executor_trace_run", "1")
+    _limit_numpy(os.environ["OPENBLAS_NUM_THREADS"])
     if _is_amd():
         # MKL takes its slow generic kernels on AMD unless told which Intel processor to take it for.
         os.environ.setdefault("MKL_DEBUG_CPU_TYPE", "5")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a hint to install ccache, which is only for building extensions
         return importlib.import_module("paddle")
+
+
+def _limit_numpy(threads: str) -> None:
+    """Hold NumPy's matrix products to as many threads: it was imported before, and reads its settings only then.
+
+    Their last bits depend on the number, and so would a resumed run's weights.
+    """
+    if threads.isdecimal() and int(threads) > 0:  # else it is nothing that OpenBLAS itself would go by
+        threadpool_limits(limits=int(threads), user_api="blas")
 
 
 def _is_amd() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -143,6 +144,8 @@ class Trainer:
         options, algorithm = self.config.run, self.algorithm
         label = f"{options.algo} {options.env}"
         last = algorithm.step
+        gc.collect()
+        gc.freeze()  # what is there stays: Paddle's objects are many, and looking through them again costs a tenth
         with Reporter(self.folder, last, options.total_steps, label) as report, signals() as stop:
             report.say(self.device.reason)
             if algorithm.step >= options.total_steps:

@@ -99,7 +99,7 @@ def bundle(folder, made):
 def test_the_first_export_is_version_one_and_says_what_it_measured(folder, made, bundle):
     assert bundle == folder / "models" / "cartpole" / "1"
     precisions = Bundle.open(bundle).manifest.precisions
-    assert set(precisions) == {"float32", "int8"}
+    assert set(precisions) == {"float32", "int8", "int8-trt"}
     assert all(info.measured_return.episodes >= 20 for info in precisions.values())
 
 

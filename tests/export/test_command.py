@@ -50,7 +50,7 @@ def test_versions_count_up_and_leave_the_earlier_ones_as_they_were(published):
 def test_the_same_checkpoint_gives_the_same_onnx_bytes(published):
     models, _, _ = published
     first, second = (contents(models / "cartpole" / version) for version in "12")
-    for name in ("policy.onnx", "policy.int8.onnx", "golden.npz"):
+    for name in ("policy.onnx", "policy.int8.onnx", "policy.int8-trt.onnx", "golden.npz"):
         assert first[name] == second[name]
 
 
@@ -60,7 +60,10 @@ def test_a_bundle_opens_and_acts_in_both_precisions(published):
     assert manifest.version == 2
     assert manifest.opset == 13
     assert manifest.ir_version <= 8
-    assert set(manifest.files) == {"policy.onnx", "policy.int8.onnx", "golden.npz", "README.md"}
+    assert set(manifest.files) == {
+        *("policy.onnx", "policy.int8.onnx", "policy.int8-trt.onnx"),
+        *("golden.npz", "README.md", "quantization.png"),
+    }
     policies = [Policy.load(models / "cartpole", precision=precision) for precision in ("float32", "int8")]
     obs = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
     assert {policy.act(obs[0]) for policy in policies} <= {0, 1}

@@ -5,11 +5,17 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from export import golden
+from export import golden, qdq
 from export.parity import run_onnx
 from export.publish import npz_bytes
 from paddleport.bundle import row_error
 from paddleport.session import Session
+
+
+def int8_tolerance(example, rows: dict) -> float:
+    return golden.int8_tolerance(
+        lambda layers: qdq.quantized(example.model, layers, example.weights), example.layers, rows, example.names
+    )
 
 
 @pytest.fixture
@@ -30,7 +36,7 @@ def test_observations_are_few_and_start_with_zeros(example, rows):
 
 
 def test_tolerance_covers_other_rounding_and_no_more(example, rows):
-    tolerance = golden.int8_tolerance(example.model, example.layers, example.weights, rows)
+    tolerance = int8_tolerance(example, rows)
     assert golden.FLOAT32_TOLERANCE < tolerance < 0.15
     moved = Session(example.int8.SerializeToString())
     last_place = {"obs": (rows["obs"].astype(np.float64) * (1 + 1e-7)).astype(rows["obs"].dtype)}
@@ -47,8 +53,8 @@ def test_a_wrong_zero_point_is_outside_the_tolerance(example, rows):
     for node in wrong.graph.node:
         if node.output[0] == dequantize.output[0]:
             node.input[2] = "other"
-    wrong.graph.initializer.append(numpy_helper.from_array(np.asarray(0, np.uint8), "other"))
-    tolerance = golden.int8_tolerance(example.model, example.layers, example.weights, rows)
+    wrong.graph.initializer.append(numpy_helper.from_array(np.asarray(77, np.uint8), "other"))
+    tolerance = int8_tolerance(example, rows)
     assert worst(example, Session(wrong.SerializeToString()), rows) > tolerance
 
 

@@ -41,5 +41,5 @@ def test_quantize_and_export_work_in_it(folder):
     assert (folder / quantized["path"]).is_dir()
     exported = paddleport(folder, "export", "run", "--name", "mine", "--models", "models", "--episodes", "3")
     assert exported["bundle"] == "models/mine/1"
-    assert set(exported["precisions"]) == {"float32", "int8"}
+    assert set(exported["precisions"]) == {"float32", "int8", "int8-trt"}
     assert (folder / exported["bundle"] / "manifest.json").is_file()

@@ -95,16 +95,20 @@ def test_a_policy_that_int8_ruins_is_refused_and_earlier_scales_stay(run):
     before = {path.name: path.read_bytes() for path in folder_of(run, "ptq").iterdir()}
     with pytest.raises(GateError) as caught:
         quantize(run)
-    assert "agreement of at least 0.95" in str(caught.value)
-    assert "--observer" in str(caught.value)
+    said = str(caught.value)
+    assert "agreement of at least 0.98" in said
+    assert "--method qat" in said
+    assert "--observer" in said
+    assert "--keep-float policy_head" in said
     assert {path.name: path.read_bytes() for path in folder_of(run, "ptq").iterdir()} == before
     assert [path.name for path in (run / "quantized").iterdir()] == ["ptq"]
 
 
 def test_a_tolerance_that_nothing_meets_refuses_everything(run):
-    request = pipeline.Request(run, Run(run).checkpoint(), "ptq", "absmax", 2, 2, 7)
+    tolerance = Tolerance(agreement=1.1)
+    request = pipeline.Request(run, Run(run).checkpoint(), "ptq", "absmax", 2, 2, 7, tolerance=tolerance)
     with pytest.raises(GateError, match="fake-quantized policy"):
-        pipeline.quantize_run(request, Tolerance(agreement=1.1))
+        pipeline.quantize_run(request)
 
 
 def flip(path: Path) -> None:
@@ -156,7 +160,15 @@ def test_scales_that_cannot_be_written_leave_the_earlier_ones(run):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--calibration-episodes", "0"], "at least 1"),
+        (["--calibration-episodes", "0"], "1 or more"),
+        (["--qat-rounds", "0"], "1 to 1000"),
+        (["--qat-learning-rate", "nan"], "--qat-learning-rate is out of range"),
+        (["--min-agreement", "98"], "0 to 1"),
+        (["--resume"], "Only qat is resumed"),
+        (["--method", "qat", "--resume"], "no unfinished QAT"),
+        (["--keep-float", "auto", "policy_head"], "auto alone"),
+        (["--keep-float", "policy_hat"], "Did you mean policy_head"),
+        (["--keep-float", "policy_trunk", "policy_head", "value_trunk", "value_head"], "Nothing is left"),
         (["--episodes", "1"], "at least 2"),
         (["--seed", "-1"], "0 or more"),
         (["--checkpoint", "first"], "best, last or step-N"),
@@ -178,7 +190,7 @@ def test_no_run_no_checkpoint_and_a_damaged_one_are_refused(run, tmp_path):
         quantize(run)
 
 
-@pytest.mark.parametrize("arguments", [["--method", "qat"], ["--observer", "best"], ["--calibration", "x"], []])
+@pytest.mark.parametrize("arguments", [["--method", "lsq"], ["--observer", "best"], ["--calibration-rows", "x"], []])
 def test_unknown_options_exit_with_2(arguments, capsys):
     with pytest.raises(SystemExit) as stop:
         command.parse(arguments if not arguments else ["run", *arguments])

@@ -13,8 +13,8 @@ from train.engines.direct import DirectProgram, PublicProgram
 from train.engines.eager import EagerEngine
 
 
-# Both engines call the same CPU kernels in the same order, so they agree to the last bit on the machines seen;
-# 1e-5 relative leaves room for a build that fuses an operation in one of them, over 20 steps of the optimizer.
+# The compiled engine adds a bias within the matrix product and steps all parameters as one vector: the same formulas,
+# rounded at other places. Over 20 steps of Adam, which divides by roots of small numbers, this grows to some 1e-5.
 @pytest.mark.parametrize("optimizer", [ADAM, RMSPROP], ids=lambda optimizer: optimizer.kind)
 @pytest.mark.parametrize(
     ("kind", "loss"), [("discrete", "ppo"), ("box", "ppo"), ("discrete", "a2c"), ("box", "a2c"), ("discrete", "dqn")]
@@ -42,10 +42,10 @@ def check_agreement(posed, updates):
     """Both engines report the same and end with the same weights."""
     static, eager = started(CompiledEngine(posed), posed), started(EagerEngine(posed), posed)
     for batch in batches(posed, updates):
-        assert static.update(batch, 1e-3) == pytest.approx(eager.update(batch, 1e-3), rel=1e-5, abs=1e-6)
+        assert static.update(batch, 1e-3) == pytest.approx(eager.update(batch, 1e-3), rel=1e-4, abs=1e-5)
     expected = eager.weights()
     for name, value in static.weights().items():
-        assert value == pytest.approx(expected[name], rel=1e-5, abs=1e-6), name
+        assert value == pytest.approx(expected[name], rel=1e-4, abs=1e-5), name
 
 
 @pytest.mark.parametrize("optimizer", [ADAM, RMSPROP], ids=lambda optimizer: optimizer.kind)
@@ -119,6 +119,19 @@ def test_rmsprop_takes_the_step_computed_by_hand(make):
     gradient = np.sqrt(mean_square / 0.01)
     step = np.abs(engine.weights()["policy_head.bias"] - before)
     assert step == pytest.approx(1e-3 * gradient / np.sqrt(mean_square + 1e-5), rel=1e-3)
+
+
+def test_moments_that_fade_stay_out_of_the_denormals():
+    posed = problem(ACTIONS["discrete"], loss="dqn")
+    engine = started(CompiledEngine(posed), posed)
+    batch = next(batches(posed, 1))
+    engine.update(batch, 1e-3)
+    nothing = {name: np.zeros_like(values) for name, values in batch.items()}
+    for _ in range(1000):  # 0.9 to the 1000th is 1e-46, below float32's smallest normal number
+        engine.update({**nothing, "action": batch["action"]}, 0.0)
+    moments = engine.optimizer_state()["online.trunk.layers.0.weight/moment1"]
+    assert (np.abs(moments) >= np.finfo(np.float32).tiny).all()
+    assert (np.abs(moments) < 1e-20).all()
 
 
 # Without the trunks' gradients the weights would differ: Paddle's re-entrant recompute gives none here, in silence.

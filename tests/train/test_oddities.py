@@ -100,7 +100,7 @@ def test_an_offset_that_float32_loses_is_said_once(capsys):
 
 def test_weights_that_are_no_numbers_are_not_kept(tmp_path):
     # Infinite in float32: the first update's loss is a number, and the weights behind it are none.
-    options = ("--algo", "a2c", "--learning-rate", "1e39", "--checkpoint-every", "1", "--total-steps", "2000")
+    options = ("--algo", "a2c", "--learning-rate", "1e39", "--checkpoint-every", "1", "--n-steps", "64")
     with pytest.raises(TrainingError, match="weights are not finite any more"):
         train(parse([*options, "--evaluation-episodes", "1", "--run-dir", str(tmp_path / "run")]))
     assert Run(tmp_path / "run").steps() == []

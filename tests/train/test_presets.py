@@ -28,4 +28,4 @@ def test_cartpole_is_solved(tmp_path, algo, seed):
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("algo", ["ppo", "a2c"])
 def test_pendulum_swings_up(tmp_path, algo, seed):
-    assert mean_return(tmp_path, algo, "Pendulum-v1", seed) >= -300
+    assert mean_return(tmp_path, algo, "Pendulum-v1", seed) >= -200

@@ -10,9 +10,14 @@ THE_ONE = ROOT / "train/engines/direct.py"
 MODULES = [path for stage in ("train", "quantize", "export") for path in sorted((ROOT / stage).rglob("*.py"))]
 INTERNAL = {"base", "core", "framework", "fluid"}
 """Parts of `paddle` that it says are not for its users."""
-KNOWN = {"quantize/ptq.py": ["inner._instance"], "train/environments/watchdog.py": ["os._exit"]}
-"""Paddle's quantizer makes an observer by this method alone, and so does an observer that wraps another one; `os._exit`
-is Python's own."""
+KNOWN = {
+    "quantize/layers.py": ["layer._padding_mode", "layer._data_format"],
+    "quantize/ptq.py": ["inner._instance"],
+    "quantize/student.py": ["quanter._scale", "quanter._accum", "quanter._state"],
+    "train/environments/watchdog.py": ["os._exit"],
+}
+"""Paddle's quantizer makes an observer by this method alone, and so does an observer that wraps another one; a
+convolution tells its padding and a quanter its moving scale in no other way; `os._exit` is Python's own."""
 
 
 def private_uses(source):

@@ -148,7 +148,7 @@ def test_a_disk_that_fills_up_between_checkpoints_stops_the_run_with_the_same_me
     with small_disk(tmp_path / "disk", "6m"):
         folder, ballast = tmp_path / "disk" / "run", tmp_path / "disk" / "ballast"
         process = subprocess.Popen(command(folder, "compiled", *settings), stderr=subprocess.PIPE, text=True)
-        while process.poll() is None and steps_logged(folder) < 4200:
+        while process.poll() is None and steps_logged(folder) < 4800:  # an iteration past the checkpoint
             time.sleep(0.002)
         with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
             while file.write(bytes(1000)):

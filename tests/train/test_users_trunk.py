@@ -10,7 +10,7 @@ import environments  # noqa: F401 - registers the environments
 from export import command as export_command
 from paddleport import Policy
 from paddleport.checkpoint import Run
-from paddleport.errors import UsageError
+from paddleport.errors import GateError, UsageError
 from quantize import command as quantize_command
 from train.command import parse
 from train.command import run as train
@@ -138,9 +138,29 @@ def test_a_wrong_trunk_is_refused_before_there_is_a_folder(tmp_path, trunk, word
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("trunk", "env", "left"), [("Bare", "CartPole-v1", "Linear"), ("Looking", CAMERA, "Conv2D")])
-def test_what_would_stay_float_in_an_int8_file_is_refused(tmp_path, trunk, env, left):
-    trained(tmp_path / "run", f"trunks_of_users:{trunk}", env, "--total-steps", "256")
-    with pytest.raises(UsageError, match=f"Only fully connected layers with a bias .*got {left}.*--quantized none"):
+def test_what_would_stay_float_in_an_int8_file_is_refused(tmp_path):
+    trained(tmp_path / "run", "trunks_of_users:Bare", "CartPole-v1", "--total-steps", "256")
+    with pytest.raises(UsageError, match=r"no int8 form.*got policy_trunk\.layer\.first \(Linear\).*--quantized none"):
         quantize_command.run(quantize_command.parse([str(tmp_path / "run"), "--trust-code", "--episodes", "2"]))
     assert not (tmp_path / "run" / "quantized").exists()
+
+
+def test_a_convolution_that_ends_in_no_grid_is_named_and_can_stay_float(tmp_path):
+    trained(tmp_path / "run", "trunks_of_users:Looking", CAMERA, "--total-steps", "256")
+    anything = ("--trust-code", "--episodes", "2", "--min-agreement", "0", "--max-drop", "1000")
+    export = [
+        str(tmp_path / "run"),
+        "--name",
+        "x",
+        "--models",
+        str(tmp_path / "models"),
+        "--trust-code",
+        "--episodes",
+        "2",
+    ]
+    look = "policy_trunk.layer.look"  # of the one trunk that both heads share, as ever behind a camera
+    quantize_command.run(quantize_command.parse([str(tmp_path / "run"), *anything]))
+    with pytest.raises(GateError, match=r"on integers: got policy_trunk\.layer\.look.*--keep-float"):
+        export_command.run(export_command.parse(export))
+    quantize_command.run(quantize_command.parse([str(tmp_path / "run"), *anything, "--keep-float", look]))
+    assert "int8" in export_command.run(export_command.parse(export)).precisions

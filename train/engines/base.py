@@ -100,8 +100,8 @@ def make_optimizer(problem: Problem, network: paddle.nn.Layer) -> paddle.optimiz
 
 def report(problem: Problem, terms: dict[str, paddle.Tensor]) -> paddle.Tensor:
     """What an update returns: the scalars, then the arrays, in one vector."""
-    scalars = paddle.stack([terms[name].detach() for name in problem.terms])
-    return paddle.concat([scalars, *(terms[name].detach() for name in problem.row_terms)])
+    scalars = paddle.stack([terms[name] for name in problem.terms])
+    return paddle.concat([scalars, *(terms[name] for name in problem.row_terms)]) if problem.row_terms else scalars
 
 
 def accumulator_names(problem: Problem, existing: Collection[str], parameters: Mapping[str, str]) -> dict[str, str]:

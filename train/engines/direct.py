@@ -1,4 +1,4 @@
-"""The only place that uses Paddle's private API: running a compiled program without `Executor.run`'s overhead.
+"""The only place that uses Paddle's private API: programs run without `Executor.run`'s overhead, memory that is shared.
 
 `Executor.run` prints the whole program to a string on each call to look up its cache, which costs several times
 what a small update takes. `DirectProgram` takes the compiled executor once. Where a Paddle release moved these
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -83,16 +83,18 @@ class DirectProgram:
         _, entry, _ = executor._executor_cache.get_pir_program_and_executor(
             program, dict(feed), [fetch], "feed", "fetch", executor.place, scope, executor.plan
         )
-        self._core, self._scope, self._place = core, scope, executor.place
+        self._place = executor.place
         self._executor = entry._new_exe
         self._names = list(feed)
         self._tensors = {name: core.DenseTensor() for name in self._names}
+        for name, tensor in self._tensors.items():
+            tensor.set(feed[name], self._place)
+            core.set_feed_variable(scope, tensor, name, 0)  # which shares its memory from now on
 
     def run(self, feed: Mapping[str, Array]) -> Array:
         """Run once; returns the fetched tensor."""
         for name, tensor in self._tensors.items():
             tensor.set(feed[name], self._place)
-            self._core.set_feed_variable(self._scope, tensor, name, 0)
         return np.array(self._executor.run(self._names, False)._move_to_list()[0])
 
 
@@ -102,3 +104,58 @@ def make_program(executor: Any, program: Any, scope: Any, fetch: Any, feed: Mapp
         return DirectProgram(executor, program, scope, fetch, feed)
     except (AttributeError, ImportError, TypeError):
         return PublicProgram(executor, program, scope, fetch)
+
+
+def has_in_place() -> bool:
+    """Whether this Paddle has what the functions below need."""
+    from paddle.base import core
+
+    operations = getattr(paddle, "_C_ops", None)
+    return all(hasattr(operations, name) for name in ("scale_", "add_", "squared_l2_norm")) and all(
+        hasattr(core.DenseTensor, name) for name in ("_slice", "_share_data_with", "_set_dims")
+    )
+
+
+def add_in_place(variable: Any, other: Any) -> None:  # noqa: ANN401 - Paddle is untyped
+    """Add to a static program's variable in its own memory.
+
+    The operation's result is not to be used: Paddle takes it for a temporary, in whose memory, the variable's, a later
+    operation may put something else. What reads the variable itself afterwards sees the sum.
+    """
+    paddle._C_ops.add_(variable, other)
+
+
+def decay_in_place(variable: Any, factor: float, fresh: Any, share: Any) -> None:  # noqa: ANN401 - Paddle is untyped
+    """`variable` ← `factor` · `variable` + `share` · `fresh` in its own memory; `share` is a tensor [1].
+
+    What fades away stops at 1e-30 / (1 - `factor`): below 1e-38, where the numbers of units that are never active end
+    up, each operation on it would take several times as long.
+    """
+    paddle._C_ops.scale_(variable, factor, 1e-30, True)  # type: ignore[attr-defined]
+    add_in_place(variable, paddle.scale(fresh, scale=share))
+
+
+def squared_norm(value: Any) -> Any:  # noqa: ANN401 - Paddle is untyped
+    """Σ x² [1], in a single operation."""
+    return paddle._C_ops.squared_l2_norm(value)
+
+
+def share_memory(scope: Any, place: Any, whole: str, parts: Sequence[str]) -> None:  # noqa: ANN401 - Paddle is untyped
+    """Copy variables into one vector, one behind the other, and make each a window on its part of it.
+
+    Args:
+        scope: where the variables live.
+        place: where their memory is.
+        whole: name of the vector, as long as the parts together.
+        parts: names of the variables.
+    """
+    vector = scope.find_var(whole).get_tensor()
+    tensors = [scope.find_var(name).get_tensor() for name in parts]
+    vector.set(np.concatenate([np.array(tensor).ravel() for tensor in tensors]), place)
+    start = 0
+    for tensor in tensors:
+        shape = tensor.shape()
+        end = start + int(np.prod(shape))
+        tensor._share_data_with(vector._slice(start, end))
+        tensor._set_dims(shape)
+        start = end

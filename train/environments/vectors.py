@@ -24,6 +24,7 @@ def make_vector(env_id: str, num_envs: int, kind: VectorKind = "auto") -> Vector
 
     Every kind resets by next-step autoreset: after an episode's end the next step ignores its action and returns the
     first observation of a new episode, so that row is no transition (Gymnasium 1.x, `AutoresetMode.NEXT_STEP`).
+    The arrays that a step returns may be those of the step before: who keeps one copies it, as `Stepper` does.
 
     Args:
         env_id: as `make_environment` takes it.
@@ -56,7 +57,8 @@ def _make(env_id: str, num_envs: int, kind: VectorKind) -> VectorEnv[Any, Any, A
         return GuardedVector(_own(env_id, num_envs), env_id)
     if kind == "envpool":
         return GuardedVector(_pool(env_id, num_envs), env_id)
-    return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.NEXT_STEP)
+    # Its arrays are written anew by each step, as those of a vector form of the environment's own may be.
+    return SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
 
 
 def _own(env_id: str, num_envs: int) -> VectorEnv[Any, Any, Any]:
