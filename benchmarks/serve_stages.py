@@ -4,7 +4,8 @@
 
 The bytes of an act request go into a connection whose transport throws the answer away, so that no system call and no
 client is in it. `whole` is everything from the bytes of a request to those of its answer; `empty answer` is the same
-with an application that answers at once; parsing and ONNX Runtime are each measured alone, which flatters them;
+with an application that answers at once; ONNX Runtime is what the whole takes less when its results are put in its
+place, since alone, with its code in the cache, it takes half of that; parsing is measured alone, which flatters it;
 `own` is what is left.
 """
 
@@ -21,6 +22,7 @@ from pathlib import Path
 from benchmarks.serve_policies import publish_mlp
 from serve.app import assemble
 from serve.front import Front
+from serve.handlers import Handlers
 from serve.http.connection import Connection
 from serve.http.listener import Limits, Listener
 from serve.http.request import Request
@@ -61,6 +63,18 @@ def smallest(work: Callable[[], object]) -> float:
     return best * 1e6
 
 
+def _without_running(handlers: Handlers, work: Callable[[], object]) -> float:
+    """The time of `work` where the policy gives the same results each time without computing them."""
+    policy = handlers.repository.get("small")
+    job = handlers.begin("act", Request("POST", "", "", {}, BODY), "small")
+    results = policy.compute(job.feeds, job.outputs)
+    computing = policy.compute
+    policy.compute = lambda feeds, outputs: results  # type: ignore[method-assign]
+    took = smallest(work)
+    policy.compute = computing  # type: ignore[method-assign]
+    return took
+
+
 async def main() -> None:
     """Measure and print."""
     with tempfile.TemporaryDirectory() as folder:
@@ -78,12 +92,11 @@ async def main() -> None:
         answer = front(Request("POST", "/v1/policies/small/act", "", {}, BODY))
         gc.freeze()
         whole = smallest(lambda: connection.data_received(raw))
+        run = whole - _without_running(parts.handlers, lambda: connection.data_received(raw))
         listener.application = lambda request: answer
         empty = smallest(lambda: connection.data_received(raw))
     policy = repository.get("small")
-    job = parts.handlers.begin("act", Request("POST", "", "", {}, BODY), "small")
     parse = smallest(lambda: parts.handlers.jobs.act(Request("POST", "", "", {}, BODY), policy))
-    run = smallest(lambda: policy.compute(job.feeds, job.outputs))
     own = whole - empty - parse - run
     print(f"whole {whole:.1f} µs: empty answer {empty:.1f}, parsing {parse:.1f}, ONNX Runtime {run:.1f}, own {own:.1f}")
     front.close()

@@ -19,6 +19,12 @@ _MOST_HEADERS = 100
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LINGER_SECONDS = 5.0
 _FOREVER = float("inf")
+_USUAL_NAMES = {
+    name.encode(): name.lower()
+    for name in ("Host", "host", "Content-Type", "content-type", "Content-Length", "content-length", "Accept", "accept",
+                 "Accept-Encoding", "accept-encoding", "User-Agent", "user-agent", "Connection", "connection",
+                 "Authorization", "authorization", "Inference-Header-Content-Length", "Paddleport-Caller")
+}  # fmt: skip
 
 
 class Connection(asyncio.Protocol):
@@ -121,7 +127,8 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header."""
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        key = _USUAL_NAMES.get(name) or name.decode("latin-1").lower()
+        text = value.decode("latin-1")
         self._head_size += len(name) + len(value)
         self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
 

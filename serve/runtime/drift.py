@@ -19,7 +19,8 @@ from paddleport.spaces import Array, Box, Discrete, Leaves, MultiBinary, MultiDi
 FAR = 4.0
 """Standard deviations from which an observation counts as far."""
 EDGES = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0, 50.0)
-_TOGETHER = 64
+_MOST_ROWS = 64  # of one batch that are looked at
+_TOGETHER = 256  # observations: looking at them costs the same for one as for all of these
 _BINS = 10
 _MOST_ACTIONS = 64
 _SMALLEST_STD = 1e-3  # of a feature that hardly moved in the training, relative to its size
@@ -95,8 +96,8 @@ class Drift:
         Of a large batch some rows, evenly spread, stand for all.
         """
         rows = batch_size(obs)
-        if rows > _TOGETHER:
-            some = slice(None, None, -(-rows // _TOGETHER))
+        if rows > _MOST_ROWS:
+            some = slice(None, None, -(-rows // _MOST_ROWS))
             obs, actions = rows_of(obs, some), None if actions is None else actions[some]
             rows = batch_size(obs)
         self._waiting.append((obs, actions))
