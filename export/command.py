@@ -53,7 +53,7 @@ class Options:
     seed: int = 7
     """Seed of the first episode."""
     conversion_limit: float = 120.0
-    """Seconds that paddle2onnx may take."""
+    """Seconds of processor time that paddle2onnx may take."""
     trust_code: Flag = False
     """Import the trunk that the checkpoint names, where it names one of its maker's own: that runs its code."""
     json: Flag = False
@@ -160,7 +160,7 @@ def _result(outcome: Outcome, seconds: float) -> Result:
         trainer=outcome.trainer,
         precisions=precisions,
         left_out=outcome.left_out,
-        parity=manifest.parity,
+        parity=outcome.parity,
         seconds=round(seconds, 2),
     )
 

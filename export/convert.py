@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +29,10 @@ RAW = "model.onnx"
 NAMES = "names.json"
 _LIMIT = 2 * 2**30
 _LAST_LINES = 3
+_PATIENCE = 5.0
+"""Wall time, in processor times, that a child may take: a busy machine is no reason to fail, a hang is."""
+_FOLDERS = "paddleport-export-"
+_ABANDONED_SECONDS = 24 * 3600.0
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 _COMPLAINT = re.compile(r"\[ERROR\]|^\w*(Error|Exception|Exit)\b")
 
@@ -64,13 +71,15 @@ class Conversion:
         Raises:
             GateError: it failed, took too long, or left no whole model.
         """
+        longer = "Give it longer with --conversion-limit"
+        wall = _PATIENCE * self._limit_s
         try:
-            code = self._process.wait(self._limit_s)
+            code = self._process.wait(wall)
         except subprocess.TimeoutExpired as error:
             self.stop()
-            raise self._failed(
-                f"nothing after {self._limit_s:g} s", "Give it longer with --conversion-limit"
-            ) from error
+            raise self._failed(f"nothing after {wall:g} s", longer) from error
+        if code == -signal.SIGXCPU:
+            raise self._failed(f"nothing after {self._limit_s:g} s of processor time", longer)
         if code:
             raise self._failed(_describe_exit(code), None)
         try:
@@ -91,7 +100,7 @@ class Conversion:
         last = f"; it said: {said}" if said else ""
         return GateError(
             "paddle2onnx could not convert this policy; nothing was published",
-            expected=f"a model within {self._limit_s:g} s",
+            expected=f"a model within {self._limit_s:g} s of processor time",
             got=what + last,
             todo=todo,
         )
@@ -113,12 +122,13 @@ def converting(
     Args:
         checkpoint: a checkpoint's folder.
         opset: the ONNX opset to write.
-        limit_s: how long the caller is ready to wait for it.
+        limit_s: processor time that it may take; wall time, five times as much.
         trust_code: whether to import the trunk that the checkpoint names.
         command: another converter; the folder to write to is appended to it.
     """
+    _remove_abandoned()
     with (
-        tempfile.TemporaryDirectory(prefix="paddleport-export-") as name,
+        tempfile.TemporaryDirectory(prefix=_FOLDERS) as name,
         tempfile.TemporaryFile() as log,
     ):
         folder = Path(name)
@@ -138,11 +148,31 @@ def converting(
             stderr=log,
             start_new_session=True,
         )
+        _limit_processor_time(process.pid, limit_s)
         conversion = Conversion(process, folder, log, limit_s)
         try:
             yield conversion
         finally:
             conversion.stop()
+
+
+def _limit_processor_time(pid: int, seconds: float) -> None:
+    """Let the kernel end a process after so much processor time; only Linux can say so of another process."""
+    import resource
+
+    if hasattr(resource, "prlimit"):
+        with contextlib.suppress(ProcessLookupError):  # it has ended already
+            most = math.ceil(seconds)
+            resource.prlimit(pid, resource.RLIMIT_CPU, (most, most + 5))
+
+
+def _remove_abandoned() -> None:
+    """Remove folders of conversions whose command was killed before it could."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDERS}*"):
+        with contextlib.suppress(OSError):
+            found = folder.lstat()
+            if found.st_uid == os.getuid() and time.time() - found.st_mtime > _ABANDONED_SECONDS:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def _describe_exit(code: int) -> str:

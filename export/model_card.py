@@ -24,25 +24,32 @@ from paddleport.spaces import (
 )
 from quantize.gate import half_width
 
+_OPENING = "Whoever opens this bundle checks every file's SHA-256 and replays `golden.npz`."
 _ROWS = 32
 _LARGE = 256
 _INLINE = 64
 
 
-def model_card(manifest: Manifest, trainer: ReturnStatistics, sizes: Mapping[str, int], example: Leaves) -> str:
+CURVE = "learning_curve.png"
+
+
+def model_card(
+    manifest: Manifest, sizes: Mapping[str, int], example: Leaves, *, trainer: ReturnStatistics | None = None
+) -> str:
     """Write the model card.
 
     Args:
         manifest: the bundle's, with its version.
-        trainer: returns of the policy as it was trained, in Paddle.
         sizes: bytes of each file.
         example: one observation, array by array.
+        trainer: returns of the policy as it was trained, in Paddle; None where it was adopted.
     """
     sections = [
         _head(manifest),
         "## Observation\n\n" + _space_tables(manifest.observation_space),
         "## Action\n\n" + _space_tables(manifest.action_space) + "\n\n" + _action_rule(manifest),
         "## Returns\n\n" + _returns(manifest, trainer),
+        *(["## Learning\n\n![Returns over the training](" + CURVE + ")"] if CURVE in sizes else []),
         "## Precisions\n\n" + _precisions(manifest, sizes),
         *(["## Quantization\n\n" + quantization_text(manifest)] if manifest.quantization else []),
         "## Proof\n\n" + _proof(manifest),
@@ -54,9 +61,15 @@ def model_card(manifest: Manifest, trainer: ReturnStatistics, sizes: Mapping[str
 def _head(manifest: Manifest) -> str:
     source, environment = manifest.provenance, manifest.environment
     limit = f", at most {environment.max_episode_steps} steps an episode" if environment.max_episode_steps else ""
+    title = f"# {manifest.name}, version {manifest.version}\n\n"
+    if manifest.parity is None:
+        return (
+            f"{title}A policy for `{environment.id}`{limit}, adopted from another tool's ONNX file (SHA-256 "
+            f"`{source.checkpoint_sha256[:12]}`, {source.versions.get('producer', 'an unnamed producer')}), "
+            f"{source.created}. ONNX opset {manifest.opset}, IR version {manifest.ir_version}."
+        )
     return (
-        f"# {manifest.name}, version {manifest.version}\n\n"
-        f"A policy for `{environment.id}`{limit}, trained with {manifest.algorithm.upper()} in PaddlePaddle for "
+        f"{title}A policy for `{environment.id}`{limit}, trained with {manifest.algorithm.upper()} in PaddlePaddle for "
         f"{source.step:,} steps (seed {source.seed}, run `{source.run_id}`, checkpoint "
         f"`{source.checkpoint_sha256[:12]}`), exported {source.created}. It takes the environment's raw observation "
         f"and gives the action that `env.step` takes. ONNX opset {manifest.opset}, IR version {manifest.ir_version}."
@@ -115,8 +128,8 @@ def _action_rule(manifest: Manifest) -> str:
     )
 
 
-def _returns(manifest: Manifest, trainer: ReturnStatistics) -> str:
-    measured = {"trainer (Paddle)": trainer}
+def _returns(manifest: Manifest, trainer: ReturnStatistics | None) -> str:
+    measured = {"trainer (Paddle)": trainer} if trainer else {}
     measured |= {name: info.measured_return for name, info in manifest.precisions.items() if info.measured_return}
     rows = []
     for name, played in measured.items():
@@ -124,7 +137,7 @@ def _returns(manifest: Manifest, trainer: ReturnStatistics) -> str:
         interval = "–" if width is None else f"±{width:.2f}"
         figures = (f"{played.mean:.2f}", interval, f"{played.std:.2f}", f"{played.min:.2f}", f"{played.max:.2f}")
         rows.append((name, *figures, str(played.episodes)))
-    first = trainer.seed
+    first = next(iter(measured.values())).seed
     return (
         f"Undiscounted, whole episodes, deterministic actions; episode k starts from seed {first} + k, the same for "
         "each row.\n\n" + _table(("policy", "mean", "95 % interval", "std", "lowest", "highest", "episodes"), rows)
@@ -153,11 +166,13 @@ def _precisions(manifest: Manifest, sizes: Mapping[str, int]) -> str:
 
 def _proof(manifest: Manifest) -> str:
     parity = manifest.parity
+    if parity is None:
+        return "\n".join([*(f"- Not checked: {each}" for each in manifest.not_checked), f"- {_OPENING}"])
     return (
         f"`policy.onnx` was compared with the trainer on {parity.observations} observations in batches of 1, 2, 7 and "
         f"64. The largest difference, over max(1, largest magnitude in the row), is {parity.worst_visited:.2g} on "
         f"visited observations ({parity.tolerance:g} is allowed) and {parity.worst_extreme:.2g} on samples around the "
-        "bounds, zeros and ±1e6. Whoever opens this bundle checks every file's SHA-256 and replays `golden.npz`."
+        f"bounds, zeros and ±1e6. {_OPENING}"
     )
 
 
@@ -175,7 +190,21 @@ def _use(manifest: Manifest, example: Leaves) -> str:
         "from paddleport import Client, Policy\n\n"
         f'Policy.load("models/{name}/{manifest.version}").act({given})\n'
         f'Client("http://127.0.0.1:8000").act("{name}", {given})\n'
-        "```"
+        f"```{_c_call(manifest)}"
+    )
+
+
+def _c_call(manifest: Manifest) -> str:
+    """How a device calls it; nothing where the C target takes no such policy."""
+    if not isinstance(manifest.observation_space, Box) or not isinstance(manifest.action_space, Box | Discrete):
+        return ""
+    command = f"paddleport edge models/{manifest.name}/{manifest.version} --target c --out build/edge"
+    return (
+        f"\n\nIn C, on a device (`{command}` writes `policy.h` and `policy.c`):\n\n```c\n"
+        '#include "policy.h"\n\n'
+        "policy_obs_t obs[POLICY_OBS_SIZE]; /* in the order of the table above */\n"
+        "policy_action_t action[POLICY_ACTION_SIZE];\n"
+        "if (policy_act(obs, action) != POLICY_OK) { /* keep the action from before */ }\n```"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import onnx
 from export import golden
 from export.canonical import canonicalize, tensor_infos
 from export.convert import Conversion
+from export.metadata import describe_itself
 from export.model_card import model_card
 from export.observations import observation_sets
 from export.precisions import (
@@ -27,7 +28,7 @@ from export.precisions import (
 from export.publish import npz_bytes, publish
 from export.quantization_report import FIGURE, quantization_figure, quantization_report
 from paddleport.checkpoint import Checkpoint, CheckpointState
-from paddleport.errors import GateError
+from paddleport.errors import GateError, PaddleportError
 from paddleport.features import statistics_of
 from paddleport.manifest import (
     GOLDEN,
@@ -41,9 +42,13 @@ from paddleport.progress import stage
 from paddleport.spaces import Box, MultiBinary, MultiDiscrete, leaf_spaces, rows_of
 from quantize.scales import Quantized
 from train.checkpointing import now
+from train.curves import curve_of
+from train.figures import learning_curve
+from train.metrics import read_metrics
 from train.network import network_of, run_network
 
 CARD = "README.md"
+LEARNING_CURVE = "learning_curve.png"
 _VISITED = 1024
 _TOOLS = ("paddle2onnx", "onnx", "onnxruntime", "paddleslim")
 
@@ -70,6 +75,7 @@ class Outcome:
     path: Path
     manifest: Manifest
     trainer: ReturnStatistics
+    parity: Parity
     left_out: dict[str, str] = field(default_factory=dict)
     """Files that did not pass and that the others do without, by precision, with what was wrong."""
 
@@ -94,6 +100,14 @@ def export_run(request: Request, conversion: Conversion) -> Outcome:
         converted = conversion.result()
         advance()
     model = canonicalize(converted, leaf_spaces(state.observation_space), network.output_names)
+    describe_itself(
+        model,
+        algorithm=state.algorithm,
+        environment=state.environment,
+        observation_space=state.observation_space,
+        action_space=state.action_space,
+        run_id=state.run_id,
+    )
     sets = observation_sets(state.observation_space, played.observations, request.seed)
     trainer = Trainer(checkpoint, network, model, sets, played, request.trust_code)
     proven: dict[str, Proven] = {}
@@ -114,8 +128,8 @@ def export_run(request: Request, conversion: Conversion) -> Outcome:
     draft = msgspec.structs.replace(
         draft, observation_statistics=statistics_of(state.observation_space, played.observations)
     )
-    outcome = _publish(request, draft, proven, trainer)
-    return replace(outcome, left_out=left_out)
+    path, manifest = _publish(draft, request, proven, trainer)
+    return Outcome(path, manifest, played.statistics, proof, left_out)
 
 
 def _manifest(
@@ -170,21 +184,35 @@ def _provenance(checkpoint: Checkpoint) -> Provenance:
     )
 
 
-def _publish(request: Request, draft: Manifest, proven: dict[str, Proven], trainer: Trainer) -> Outcome:
+def _publish(draft: Manifest, request: Request, proven: dict[str, Proven], trainer: Trainer) -> tuple[Path, Manifest]:
     sessions = {name: candidate.session for name, candidate in proven.items()}
     obs, played = trainer.golden_rows, trainer.episodes.statistics
     files = {candidate.file: candidate.data for candidate in proven.values()}
     files[GOLDEN] = npz_bytes(golden.golden_arrays(obs, sessions, trainer.network.output_names))
+    if (curve := _learning_curve(request)) is not None:
+        files[LEARNING_CURVE] = curve
     if draft.quantization is not None:
         files[FIGURE] = quantization_figure(draft, played)
     sizes = {name: len(data) for name, data in files.items()}
 
     def with_card(manifest: Manifest) -> dict[str, bytes]:
-        return {**files, CARD: model_card(manifest, played, sizes, rows_of(obs, -1)).encode()}
+        return {**files, CARD: model_card(manifest, sizes, rows_of(obs, -1), trainer=played).encode()}
 
     path = publish(request.models, draft, with_card)
-    manifest = msgspec.structs.replace(draft, version=int(path.name))
-    return Outcome(path, manifest, played)
+    return path, msgspec.structs.replace(draft, version=int(path.name))
+
+
+def _learning_curve(request: Request) -> bytes | None:
+    """How the run learnt, as a picture; None where its metrics are gone, or Matplotlib is not there."""
+    state = request.checkpoint.state
+    run = request.checkpoint.path.parents[1]
+    try:
+        curve = curve_of(read_metrics(run))
+        if not len(curve.steps) + len(curve.means):
+            return None
+        return learning_curve(curve, f"{state.algorithm} on {state.environment.id}, seed {state.seed}")
+    except (ModuleNotFoundError, PaddleportError, OSError):
+        return None  # a bundle is no worse a policy without a picture
 
 
 def _installed(name: str) -> bool:

@@ -12,14 +12,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from paddleport.bundle import Bundle
     from paddleport.client import AsyncClient, Client
+    from paddleport.frames import FrameStack
     from paddleport.policy import Policy
 
 from paddleport.errors import PaddleportError
 
 __version__ = "0.1.0"
-__all__ = ["AsyncClient", "Bundle", "Client", "PaddleportError", "Policy", "__version__"]
+__all__ = ["AsyncClient", "Bundle", "Client", "FrameStack", "PaddleportError", "Policy", "__version__"]
 
-_HOMES = {"AsyncClient": "client", "Bundle": "bundle", "Client": "client", "Policy": "policy"}
+_HOMES = {
+    "AsyncClient": "client",
+    "Bundle": "bundle",
+    "Client": "client",
+    "FrameStack": "frames",
+    "Policy": "policy",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -121,16 +121,17 @@ def locate(path: str | Path) -> Path:
     return folder / str(versions[-1])
 
 
-def versions_in(folder: Path) -> list[int]:
+def versions_in(path: str | Path) -> list[int]:
     """The versions of a policy's folder, oldest first: sub-folders named by a positive integer."""
+    folder = Path(path)
     if not folder.is_dir():
         return []
     names = [entry.name for entry in folder.iterdir() if entry.is_dir()]
     return sorted(int(name) for name in names if re.fullmatch(r"[1-9][0-9]{0,8}", name))
 
 
-def replay_golden(bundle: Bundle, precision: str, session: Session) -> None:
-    """Run a session on the golden observations.
+def replay_golden(bundle: Bundle, precision: str, session: Session) -> float:
+    """Run a session on the golden observations; returns the largest difference, in the measure of `row_error`.
 
     Raises:
         ArtifactError: an output is not what the exporter recorded, beyond the precision's tolerance.
@@ -139,6 +140,7 @@ def replay_golden(bundle: Bundle, precision: str, session: Session) -> None:
     names = [output.name for output in bundle.manifest.outputs]
     feeds = {given.name: golden[given.name] for given in bundle.manifest.inputs}
     tolerance = bundle.precision(precision).tolerance
+    largest = 0.0
     for name, got in zip(names, session.run(feeds, names), strict=True):
         expected = golden[f"{precision}.{name}"]
         if (got.shape, got.dtype) != (expected.shape, expected.dtype):
@@ -151,6 +153,8 @@ def replay_golden(bundle: Bundle, precision: str, session: Session) -> None:
         worst = row_error(got, expected)
         if not worst <= tolerance:
             raise _not_golden(bundle, precision, name, f"{worst:.3g} where {tolerance:.3g} is allowed")
+        largest = max(largest, worst)
+    return largest
 
 
 def row_error(got: Array, expected: Array) -> float:

@@ -42,10 +42,13 @@ COMMANDS = {
     "compare": Command("train.compare_command", "plot and tabulate several runs, with bands over seeds", "train"),
     "quantize": Command("quantize.command", "decide int8 scales for a run's policy", "quantize"),
     "export": Command("export.command", "publish a run's policy as a bundle", "export"),
+    "adopt": Command("export.adopt_command", "make a bundle of an ONNX policy that another tool wrote", "export"),
     "edge": Command("export.edge.command", "write a bundle's policy for a device: C99, .ort, a web page", "edge"),
     "serve": Command("serve.command", "serve a folder of bundles over HTTP", "serve"),
     "token": Command("serve.token_command", "make a bearer token for the policy server", "serve"),
     "inspect": Command("paddleport.inspect_command", "show what a bundle says of itself", ""),
+    "verify": Command("paddleport.verify_command", "check a bundle's files and compute its golden vectors anew", ""),
+    "diff": Command("paddleport.diff_command", "show what changed between two bundles", ""),
     "doctor": Command("paddleport.doctor_command", "show versions, devices and providers on this machine", ""),
 }
 _OURS = {command.module.partition(".")[0] for command in COMMANDS.values()}

@@ -61,10 +61,18 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
         ("action", f"{describe(manifest.action_space)} ({manifest.action_transform.kind})"),
         ("outputs", outputs),
         ("opset, IR", f"{manifest.opset}, {manifest.ir_version}"),
-        ("trained", f"{source.step} steps, seed {source.seed}, run {source.run_id}"),
+        ("trained", f"{source.step} steps, seed {source.seed}, run {source.run_id}" if source.run_id else "elsewhere"),
         ("exported", source.created),
-        ("parity", f"within {manifest.parity.worst_visited:.2g} on {manifest.parity.observations} observations"),
+        ("parity", _parity(manifest)),
+        *(("not checked", sentence) for sentence in manifest.not_checked),
     ]
+
+
+def _parity(manifest: Manifest) -> str:
+    proof = manifest.parity
+    return (
+        f"within {proof.worst_visited:.2g} on {proof.observations} observations" if proof else "not compared: adopted"
+    )
 
 
 def _precisions(manifest: Manifest) -> Table:

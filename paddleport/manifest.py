@@ -126,7 +126,10 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     precisions: dict[str, PrecisionInfo]
     files: dict[str, FileInfo]
     provenance: Provenance
-    parity: Parity
+    parity: Parity | None = None
+    """None where there was no trainer to compare with: the policy was adopted."""
+    not_checked: tuple[str, ...] = ()
+    """What could not be proven when the bundle was made, in sentences; empty for a policy that was exported."""
     quantization: dict[str, Any] | None = None
     observation_statistics: FeatureStatistics | None = None
     """Of the observations that the policy visited when it was exported; a server measures live ones by them."""

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from paddleport import observation
+from paddleport import observation, sampling
 from paddleport.bundle import Bundle, replay_golden
-from paddleport.errors import ObservationError
+from paddleport.errors import ObservationError, UsageError
 from paddleport.manifest import Manifest
 from paddleport.session import DEFAULT_PROVIDERS, Session
 from paddleport.spaces import Array, DictSpace, Discrete, Leaves, Space, TupleSpace
@@ -27,6 +27,8 @@ class Policy:
         >>> policy = Policy.load("models/cartpole")
         >>> policy.act(env.reset()[0])
         1
+        >>> policy.act(env.reset()[0], deterministic=False, rng=np.random.default_rng(0))
+        0
     """
 
     def __init__(self, manifest: Manifest, session: Session, precision: str) -> None:
@@ -51,7 +53,7 @@ class Policy:
 
         Args:
             path: a bundle, or a policy's folder (its newest version is taken).
-            precision: which of the bundle's files runs, `float32` or `int8`.
+            precision: which of the bundle's files runs, such as `float32` or `int8`.
             providers: ONNX Runtime's execution providers; the first has to be the one in use.
             threads: threads within one operator.
 
@@ -74,27 +76,55 @@ class Policy:
         replay_golden(bundle, precision, session)
         return cls(bundle.manifest, session, precision)
 
-    def act(self, obs: Any) -> Any:  # noqa: ANN401 - array or nested list in; int or array out
-        """The deterministic action for one observation: an int for Discrete, an array for other spaces.
+    def act(self, obs: Any, *, deterministic: bool = True, rng: np.random.Generator | None = None) -> Any:  # noqa: ANN401 - array or nested list in; int or array out
+        """The action for one observation: an int for Discrete, an array for other spaces.
 
         What `env.reset()` returned, an observation and a dict, is taken too.
 
+        Args:
+            obs: an array or nested list; for a Dict a mapping, for a Tuple a sequence, of these.
+            deterministic: the policy's best action, or one drawn from its distribution.
+            rng: where the randomness comes from; left out, a new generator each time. Threads should not share one.
+
         Raises:
             ObservationError: wrong shape or type, not finite, or so large that the policy's numbers overflow.
+            UsageError: an action is to be drawn, and the policy (DQN's) has no distribution.
         """
-        space = self.manifest.observation_space
-        if _is_reset_result(obs, space):
-            obs = obs[0]
-        action = self.act_checked(observation.one(space, obs))[0]
+        action = self._actions(self._one(obs), deterministic, rng)[0]
         return int(action) if isinstance(self.manifest.action_space, Discrete) else action
 
-    def act_batch(self, obs: Any) -> Array:  # noqa: ANN401
-        """The deterministic actions for observations [batch, …]: [batch] for Discrete, [batch, …] for other spaces.
+    def act_batch(self, obs: Any, *, deterministic: bool = True, rng: np.random.Generator | None = None) -> Array:  # noqa: ANN401
+        """The actions for observations [batch, …]: [batch] for Discrete, [batch, …] for other spaces.
+
+        Args:
+            obs: an array or list of observations; for a Dict or Tuple also one observation whose arrays hold the whole
+                batch, as Gymnasium's vector environments give it.
+            deterministic: as `act`.
+            rng: as `act`.
 
         Raises:
             ObservationError: as `act`, of any of them.
+            UsageError: as `act`.
         """
-        return self.act_checked(observation.many(self.manifest.observation_space, obs))
+        return self._actions(observation.many(self.manifest.observation_space, obs), deterministic, rng)
+
+    def q_values(self, obs: Any) -> Array:  # noqa: ANN401
+        """What each action is worth for one observation, [actions]; of a batch, `outputs` has them.
+
+        Raises:
+            ObservationError: as `act`.
+            UsageError: the policy has no Q-values.
+        """
+        return self._output("q_values", obs)
+
+    def value(self, obs: Any) -> float:  # noqa: ANN401
+        """The critic's estimate of the return from one observation on, as it was trained (rewards may be scaled).
+
+        Raises:
+            ObservationError: as `act`.
+            UsageError: the policy has no critic.
+        """
+        return float(self._output("value", obs))
 
     def outputs(self, obs: Any) -> dict[str, Array]:  # noqa: ANN401
         """Every output of the graph for observations [batch, …], by name.
@@ -113,6 +143,26 @@ class Policy:
             ObservationError: the observations are so large that the policy's numbers overflow.
         """
         return self.run(obs, self._acting)[0]
+
+    def _one(self, obs: Any) -> Leaves:  # noqa: ANN401
+        space = self.manifest.observation_space
+        return observation.one(space, obs[0] if _is_reset_result(obs, space) else obs)
+
+    def _actions(self, obs: Leaves, deterministic: bool, rng: np.random.Generator | None) -> Array:
+        if deterministic:
+            return self.act_checked(obs)
+        names = sampling.needed(self.manifest)
+        outputs = dict(zip(names, self.run(obs, names), strict=True))
+        return sampling.sample(self.manifest, outputs, np.random.default_rng() if rng is None else rng)
+
+    def _output(self, name: str, obs: Any) -> Array:  # noqa: ANN401
+        names = [output.name for output in self.manifest.outputs]
+        if name not in names:
+            raise UsageError(
+                f"Policy {self.manifest.name!r} has no output {name!r}", expected=f"one of {', '.join(names)}", got=name
+            )
+        found: Array = self.run(self._one(obs), (name,))[0][0]
+        return found
 
     def run(self, feeds: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """The named outputs for checked inputs, in order.

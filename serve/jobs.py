@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paddleport import observation
+from paddleport import observation, sampling
 from paddleport.errors import ObservationError, UsageError
 from paddleport.features import features
 from paddleport.spaces import Array, Leaves, batch_size
@@ -22,7 +22,7 @@ from serve.protocol import act as act_form
 from serve.protocol import answer
 from serve.protocol import infer as infer_form
 from serve.protocol.messages import RequestError, Response
-from serve.runtime import drift, sampling
+from serve.runtime import drift
 from serve.runtime.guard import Guard
 from serve.runtime.policy import ServedPolicy
 from serve.runtime.repository import ServedRoute

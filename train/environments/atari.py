@@ -18,9 +18,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from paddleport.errors import MissingExtraError, UsageError
+from paddleport.frames import ZERO_PADDING
 
 PREPROCESSING = (
-    *("frame_skip=4", "max_pool=2", "grayscale", "resize=84x84", "frame_stack=4", "noop_max=30", "fire_reset"),
+    *("frame_skip=4", "max_pool=2", "grayscale", "resize=84x84", "frame_stack=4", ZERO_PADDING),
+    *("noop_max=30", "fire_reset"),
 )
 """What stands between the console and the policy, for `EnvironmentInfo`."""
 _FRAME_SKIP = 4

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces as gym_spaces
 
 from paddleport.errors import UsageError
+from paddleport.frames import ZERO_PADDING
 from paddleport.manifest import EnvironmentInfo
 from paddleport.spaces import DictSpace, Discrete, MultiBinary, MultiDiscrete, Space, TupleSpace, box
 from train.environments.atari import PREPROCESSING, AtariGame
@@ -86,7 +87,8 @@ def _preprocessing(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
 def _steps_of(wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> list[str]:
     """What one of Gymnasium's wrappers does to observations; a wrapper of the user's own goes by its name."""
     if isinstance(wrapper, gymnasium.wrappers.FrameStackObservation):
-        return [f"frame_stack={wrapper.stack_size}"]
+        padding = [ZERO_PADDING] if wrapper.padding_type == "zero" else []
+        return [f"frame_stack={wrapper.stack_size}", *padding]
     if isinstance(wrapper, gymnasium.wrappers.AtariPreprocessing):
         size = "x".join(map(str, reversed(wrapper.screen_size)))
         grey = ["grayscale"] if wrapper.grayscale_obs else []

@@ -1,0 +1,173 @@
+"""From a foreign ONNX file to a published bundle: wrap, play, prove what can be proven, publish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import onnx
+
+from export import golden, parity
+from export.adopt import Adopted, Scale, adopt, parse_outputs, read_model
+from export.canonical import tensor_infos
+from export.metadata import describe_itself
+from export.model_card import model_card
+from export.observations import ObservationSets, observation_sets
+from export.precisions import FILES, play_stage
+from export.publish import npz_bytes, publish
+from paddleport import __version__
+from paddleport.bundle import decided, row_error
+from paddleport.errors import GateError
+from paddleport.features import statistics_of
+from paddleport.files import sha256_bytes
+from paddleport.manifest import (
+    GOLDEN,
+    ActionTransform,
+    EnvironmentInfo,
+    Manifest,
+    PrecisionInfo,
+    Provenance,
+    ReturnStatistics,
+)
+from paddleport.session import Session
+from paddleport.spaces import Leaves, Space, rows_of
+from train.checkpointing import now
+from train.environments import describe_environment
+from train.episodes import Episodes
+
+CARD = "README.md"
+_VISITED = 1024
+_NAME = FILES["float32"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to adopt, and where to."""
+
+    data: bytes
+    environment: str
+    name: str
+    models: Path
+    outputs: Sequence[str]
+    scale: Scale
+    algorithm: str
+    episodes: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A published bundle."""
+
+    path: Path
+    manifest: Manifest
+    returns: ReturnStatistics
+
+
+def adopt_file(request: Request) -> Outcome:
+    """Publish a foreign policy as the next version of `request.name`.
+
+    Raises:
+        ArtifactError: the file is no ONNX file, or keeps weights elsewhere.
+        UsageError: it does not fit the environment, or which output is the action cannot be told.
+        GateError: it does not act as a policy has to; nothing is published.
+    """
+    source = read_model(request.data)
+    environment, observation, action = describe_environment(request.environment)
+    adopted = adopt(source, observation, action, parse_outputs(request.outputs, source, action), request.scale)
+    describe_itself(
+        adopted.model,
+        algorithm=request.algorithm,
+        environment=environment,
+        observation_space=observation,
+        action_space=action,
+        run_id="",
+    )
+    data = bytes(adopted.model.SerializeToString(deterministic=True))
+    session = Session(data)
+
+    def act(obs: Leaves) -> object:
+        return session.run(obs, ("action",))[0]
+
+    played = play_stage("the policy", act, request.environment, request.episodes, request.seed, keep=_VISITED)
+    prove(session, adopted.outputs, action, observation_sets(observation, played.observations, request.seed))
+    draft = _manifest(request, source, adopted, (environment, observation, action), played)
+    rows = golden.golden_observations(observation, played.observations)
+    files = {_NAME: data, GOLDEN: npz_bytes(golden.golden_arrays(rows, {"float32": session}, adopted.outputs))}
+    sizes = {name: len(content) for name, content in files.items()}
+
+    def with_card(manifest: Manifest) -> dict[str, bytes]:
+        return {**files, CARD: model_card(manifest, sizes, rows_of(rows, -1)).encode()}
+
+    path = publish(request.models, draft, with_card)
+    return Outcome(path, msgspec.structs.replace(draft, version=int(path.name)), played.statistics)
+
+
+def prove(session: Session, names: Sequence[str], action: Space, sets: ObservationSets) -> None:
+    """What holds of every policy: finite, inside the bounds, repeatable, and each row answered by itself.
+
+    Raises:
+        GateError: it does not.
+    """
+    everything = sets.everything
+    alone = parity.run_onnx(session, everything, names, 1)
+    parity.check_actions(action, alone, "adopted")
+    parity.check_repeatable(session, everything, names, "adopted")
+    values = alone.get("logits", alone.get("q_values"))
+    for batch in parity.BATCHES[1:]:
+        together = parity.run_onnx(session, everything, names, batch)
+        for name, expected in alone.items():
+            if expected.dtype.kind == "f":
+                wrong = not row_error(together[name], expected) <= parity.TOLERANCE
+            else:
+                clear = decided(action, values, parity.TOLERANCE, len(expected))
+                wrong = values is not None and bool(((expected != together[name]) & clear).any())
+            if wrong:
+                raise GateError(
+                    f"The policy's {name!r} depends on what else is in its batch",
+                    expected=f"the same in batches of 1 and of {batch}",
+                    got="another one",
+                    todo="Export it in evaluation mode, with a dynamic batch",
+                )
+
+
+def _manifest(
+    request: Request,
+    source: onnx.ModelProto,
+    adopted: Adopted,
+    described: tuple[EnvironmentInfo, Space, Space],
+    played: Episodes,
+) -> Manifest:
+    environment, observation, action = described
+    model = adopted.model
+    producer = f"{source.producer_name} {source.producer_version}".strip()
+    return Manifest(
+        name=request.name,
+        version=0,
+        algorithm=request.algorithm,
+        environment=environment,
+        observation_space=observation,
+        action_space=action,
+        action_transform=ActionTransform(kind=adopted.transform),
+        inputs=tensor_infos(model.graph.input),
+        outputs=tensor_infos(model.graph.output),
+        opset=max(entry.version for entry in model.opset_import),
+        ir_version=model.ir_version,
+        precisions={
+            "float32": PrecisionInfo(file=_NAME, tolerance=golden.FLOAT32_TOLERANCE, measured_return=played.statistics)
+        },
+        files={},
+        provenance=Provenance(
+            run_id="",
+            checkpoint_sha256=sha256_bytes(request.data),
+            step=0,
+            seed=request.seed,
+            config={"adopted": {"outputs": list(request.outputs), "actions": request.scale}},
+            versions={"paddleport": __version__, **({"producer": producer} if producer else {})},
+            created=now(),
+        ),
+        not_checked=adopted.not_checked,
+        observation_statistics=statistics_of(observation, played.observations),
+    )
