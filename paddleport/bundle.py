@@ -13,8 +13,9 @@ import numpy as np
 from paddleport import sealed
 from paddleport.errors import ArtifactError, UsageError
 from paddleport.manifest import GOLDEN, MANIFEST, SCHEMA_VERSION, Manifest, PrecisionInfo
+from paddleport.onnx_file import keeps_data_elsewhere
 from paddleport.session import DEFAULT_PROVIDERS, Session
-from paddleport.spaces import Array, MultiBinary, MultiDiscrete, Space
+from paddleport.spaces import Array, MultiBinary, MultiDiscrete, Space, leaf_spaces
 
 _TENSOR_TYPES = {
     *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
@@ -54,6 +55,8 @@ class Bundle:
         folder = locate(path)
         manifest = sealed.unseal(folder / MANIFEST, Manifest, SCHEMA_VERSION)
         bundle = cls(folder, manifest, _verified_contents(folder, manifest))
+        for info in manifest.precisions.values():
+            _check_whole(folder / info.file, bundle.contents(info.file))
         if replay:
             for precision in manifest.precisions:
                 replay_golden(bundle, precision, bundle.session(precision))
@@ -139,6 +142,10 @@ def replay_golden(bundle: Bundle, precision: str, session: Session) -> float:
     golden = bundle.golden()
     names = [output.name for output in bundle.manifest.outputs]
     feeds = {given.name: golden[given.name] for given in bundle.manifest.inputs}
+    for given in bundle.manifest.inputs:
+        recorded = feeds[given.name]
+        if (str(recorded.dtype), recorded.shape[1:]) != (given.dtype, given.shape):
+            raise _not_golden(bundle, precision, given.name, f"type {recorded.dtype} and shape {recorded.shape}")
     tolerance = bundle.precision(precision).tolerance
     largest = 0.0
     for name, got in zip(names, session.run(feeds, names), strict=True):
@@ -221,9 +228,26 @@ def _check_completeness(folder: Path, manifest: Manifest) -> None:
         if tensor.dtype not in _TENSOR_TYPES:
             got = f"{tensor.name} of type {tensor.dtype!r}"
             raise ArtifactError(f"{folder / MANIFEST} describes a tensor of no known type", got=got, todo=_RESTORE)
+    leaves = leaf_spaces(manifest.observation_space)
+    wanted = {name: (leaf.dtype, leaf.shape) for name, leaf in leaves.items()}
+    if {given.name: (given.dtype, given.shape) for given in manifest.inputs} != wanted:
+        expected = ", ".join(f"{name} of {dtype}{list(shape)}" for name, (dtype, shape) in wanted.items())
+        raise ArtifactError(
+            f"{folder / MANIFEST} describes inputs that are not its observations", expected=expected, todo=_RESTORE
+        )
     needed = {GOLDEN} | {info.file for info in manifest.precisions.values()}
     if missing := needed - manifest.files.keys():
         raise ArtifactError(f"{folder / MANIFEST} does not list {', '.join(sorted(missing))}", todo=_RESTORE)
+
+
+def _check_whole(path: Path, model: bytes) -> None:
+    """An ONNX file must hold all its weights: ONNX Runtime would read others from wherever it says."""
+    try:
+        elsewhere = keeps_data_elsewhere(model)
+    except ValueError as error:
+        raise ArtifactError(f"{path} is damaged", expected="an ONNX file", got=error, todo=_RESTORE) from error
+    if elsewhere:
+        raise ArtifactError(f"{path} keeps weights in other files", expected="one file that holds all", todo=_RESTORE)
 
 
 def _load_npz(path: Path, data: bytes) -> dict[str, Array]:

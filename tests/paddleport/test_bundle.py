@@ -4,6 +4,7 @@ import zipfile
 
 import msgspec
 import numpy as np
+import onnx
 import pytest
 
 import bundles
@@ -187,7 +188,22 @@ def test_a_session_runs_the_bytes_that_were_verified(bundle):
     bundle_module.replay_golden(opened, "float32", opened.session())
 
 
-@pytest.mark.parametrize("model", [b"", b"no model", b"\x08\x08"])
+def test_a_listed_file_that_is_no_onnx_file_is_refused(bundle, refused, put_file):
+    put_file(bundle, "policy.int8.onnx", b"no model")
+    refused(bundle, "policy.int8.onnx is damaged: expected an ONNX file", replay=False)
+
+
+def test_a_listed_file_that_keeps_weights_elsewhere_is_refused(bundle, refused, put_file):
+    model = onnx.load(bundle / "policy.onnx")
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../../weights.bin")
+    put_file(bundle, "policy.onnx", model.SerializeToString())
+    refused(bundle, "policy.onnx keeps weights in other files", replay=False)
+
+
+@pytest.mark.parametrize("model", [b"", b"\x08\x08"])
 def test_a_listed_file_that_is_no_model_is_refused(bundle, refused, put_file, model):
     put_file(bundle, "policy.int8.onnx", model)
     refused(bundle, "ONNX Runtime cannot load this policy")
@@ -253,7 +269,7 @@ def test_another_shape_of_output_is_refused(bundle, refused, change_golden):
 
 def test_observations_that_the_graph_does_not_take_are_refused(bundle, refused, change_golden):
     change_golden(obs=np.zeros((64, 5), np.float32))
-    refused(bundle, "ONNX Runtime cannot run this policy")
+    refused(bundle, r"its float32 'obs' differs from the golden vectors by type float32 and shape \(64, 5\)")
 
 
 def test_golden_vectors_that_are_incomplete_are_refused(bundle, refused, change_golden):

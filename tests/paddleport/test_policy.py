@@ -127,3 +127,49 @@ def test_what_an_environments_reset_returned_is_an_observation(bundle):
     policy = Policy.load(bundle)
     obs = [0.1, 0.2, 0.3, 0.4]
     assert policy.act((obs, {"some": "info"})) == policy.act(obs)
+
+
+def test_actions_are_drawn_from_the_distribution(tmp_path):
+    policy = Policy.load(bundles.publish_discrete(tmp_path))
+    obs = [0.0, 0.0, 0.5, 0.0]  # logits of -0.5 and 0.5: the right one with probability sigmoid(1)
+    drawn = policy.act_batch([obs] * 20_000, deterministic=False, rng=np.random.default_rng(0))
+    assert drawn.mean() == pytest.approx(1 / (1 + np.exp(-1)), abs=0.01)
+    assert type(policy.act(obs, deterministic=False)) is int
+
+
+def test_the_same_generator_draws_the_same_actions(cartpole, tmp_path):
+    gaussian = Policy.load(bundles.publish_gaussian(tmp_path))
+    for policy in (cartpole, gaussian):
+        obs = np.full((8, *policy.manifest.observation_space.shape), 0.1, np.float32)
+        first, second = (
+            policy.act_batch(obs, deterministic=False, rng=np.random.default_rng(3)).tolist() for _ in range(2)
+        )
+        assert first == second
+        assert first != policy.act_batch(obs, deterministic=False, rng=np.random.default_rng(4)).tolist()
+
+
+def test_a_drawn_box_action_lies_in_the_bounds(tmp_path):
+    policy = Policy.load(bundles.publish_gaussian(tmp_path, log_std=3.0))
+    obs = np.zeros((500, *policy.manifest.observation_space.shape), np.float32)
+    drawn = policy.act_batch(obs, deterministic=False, rng=np.random.default_rng(0))
+    low, high = policy.manifest.action_space.bounds()
+    assert (low <= drawn).all()
+    assert (drawn <= high).all()
+    assert len(np.unique(drawn)) > 1
+
+
+def test_q_values_and_values_are_given_for_one_observation(cartpole, tmp_path):
+    dqn = Policy.load(bundles.publish_values(tmp_path))
+    obs = np.zeros(dqn.manifest.observation_space.shape, np.float32)
+    assert dqn.q_values(obs).shape == (dqn.manifest.action_space.n,)
+    assert dqn.q_values(obs).argmax() + dqn.manifest.action_space.start == dqn.act(obs)
+    assert cartpole.value(LEFT) == bundles.value(LEFT)
+    assert type(cartpole.value((LEFT, {}))) is float
+
+
+def test_what_a_policy_does_not_have_is_refused(cartpole, tmp_path):
+    dqn = Policy.load(bundles.publish_values(tmp_path))
+    with pytest.raises(UsageError, match="no distribution to draw from"):
+        dqn.act(np.zeros(dqn.manifest.observation_space.shape, np.float32), deterministic=False)
+    with pytest.raises(UsageError, match="no output 'q_values': expected one of action, logits, value"):
+        cartpole.q_values(LEFT)
