@@ -30,7 +30,7 @@ RUN_PY := $(BIN)/python -P
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo train resume board evaluate quantize export serve test test-slow gpu-check \
-  bench-edge bench-learning bench-quantize bench-serve bench-train lint format clean
+  bench-edge bench-learning bench-policy bench-quantize bench-serve bench-train lint format clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s%s\n", $$1, $$2}'
@@ -90,6 +90,9 @@ bench-quantize: setup ## measure float32 and every int8 of the runs in RUNS: siz
 
 gpu-check: setup ## on a GPU: train in float32 and in mixed precision, and compare them in a table
 	$(RUN_PY) tools/gpu_check.py $(ARGS)
+
+bench-policy: setup ## paddleport.Policy beside a bare ONNX Runtime call, and how long an export takes
+	$(BIN)/python -m benchmarks.policy_latency --exports $(ARGS)
 
 bench-serve: setup $(foreach peer,mosec mlserver litserve,build/peers/$(peer)/.ready) ## the policy server beside others; needs wrk
 	$(BIN)/python -m benchmarks.serve $(ARGS)

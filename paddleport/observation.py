@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from paddleport.errors import ObservationError
 from paddleport.spaces import (
     OBSERVATION,
     Array,
+    Box,
     DictSpace,
     Leaf,
     Leaves,
@@ -184,6 +186,11 @@ def _no_numbers(value: list[Any] | tuple[Any, ...], depth: int = 1) -> str | Non
 
 def is_finite(array: Array, dtype: np.dtype[Any]) -> bool:
     """Whether every element is a finite number of the floating-point type `dtype`, or becomes one by rounding."""
+    if array.dtype == dtype:
+        flat = array.ravel()
+        # A sum of squares is finite only where every number is; where it overflows, the numbers are looked at.
+        if math.isfinite(flat.dot(flat)):
+            return True
     largest = _LARGEST[dtype]
     if array.size <= _FEW:  # five times as fast as NumPy for a vector
         return all(-largest <= number <= largest for number in array.ravel().tolist())
@@ -209,6 +216,8 @@ def _checked(space: Leaf, array: Array, name: str) -> Array:
 
 
 def _within_integers(space: Leaf, array: Array, wanted: np.dtype[Any], name: str) -> Array:
+    if isinstance(space, Box) and array.dtype == wanted:
+        return np.ascontiguousarray(array)  # a Box of integers takes all that its type can hold
     low, high = integer_range(space)
     if array.size and ((array < low).any() or (array > high).any()):
         bounds = f"integers {np.min(low)} to {np.max(high)}"
