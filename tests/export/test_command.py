@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import onnx
 import pytest
 
 import runs
@@ -12,6 +13,7 @@ from export import command
 from paddleport import Bundle, Policy
 from paddleport.checkpoint import QUANTIZATION, Run
 from paddleport.errors import ArtifactError, GateError, UsageError
+from paddleport.spaces import Space
 from policies import change_policy
 
 FEW = ["--episodes", "3"]
@@ -93,6 +95,31 @@ def test_the_model_card_says_how_to_call_it_and_nothing_of_this_machine(publishe
         assert str(path) not in card
         assert str(path) not in (models / "cartpole" / "1" / "manifest.json").read_text()
     command.show(result)
+
+
+def test_every_file_explains_itself(published):
+    models, _, _ = published
+    manifest = Bundle.open(models / "cartpole").manifest
+    for info in manifest.precisions.values():
+        entries = onnx.load(models / "cartpole" / "2" / info.file).metadata_props
+        said = {entry.key.removeprefix("paddleport."): entry.value for entry in entries}
+        assert said["product"].startswith("paddleport ")
+        assert (said["algorithm"], said["environment"]) == ("ppo", "CartPole-v1")
+        assert said["run_id"] == manifest.provenance.run_id
+        assert msgspec.json.decode(said["inputs"]) == ["obs"]
+        assert msgspec.json.decode(said["observation_space"], type=Space) == manifest.observation_space
+        assert msgspec.json.decode(said["action_space"], type=Space) == manifest.action_space
+
+
+def test_a_run_with_metrics_brings_its_learning_curve(run, tmp_path):
+    rows = [{"step": step, "episode_return": float(step), "evaluation_mean": None} for step in (10, 20, 30)]
+    (run / "metrics.jsonl").write_bytes(b"\n".join(msgspec.json.encode(row) for row in rows) + b"\n")
+    bundle = Path(export(run, tmp_path / "models", "--quantized", "none").bundle)
+    assert (bundle / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert "learning_curve.png" in Bundle.open(bundle).manifest.files
+    card = (bundle / "README.md").read_text()
+    assert "![Returns over the training](learning_curve.png)" in card
+    assert "policy_act(obs, action)" in card
 
 
 def test_a_box_policy_without_scales_is_exported_in_float32_alone(tmp_path):

@@ -1,6 +1,7 @@
 """The converter's child process may abort, exit or hang: there is a message, and nothing is left behind."""
 
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -57,10 +58,28 @@ def test_a_model_that_it_cannot_read_becomes_a_message(checkpoint):
 def test_a_hang_is_ended(checkpoint):
     script = "import os, sys, time; print(os.getpid(), file=sys.stderr, flush=True); time.sleep(600)"
     began = time.monotonic()
-    said = failure(checkpoint, command=[sys.executable, "-c", script], limit_s=1.0)
+    said = failure(checkpoint, command=[sys.executable, "-c", script], limit_s=0.5)
     assert time.monotonic() - began < 10
-    assert "nothing after 1 s" in said
+    assert "nothing after 2.5 s" in said
     assert "--conversion-limit" in said
+
+
+def test_a_child_that_computes_without_end_is_ended(checkpoint):
+    said = failure(checkpoint, command=[sys.executable, "-c", "while True: pass"], limit_s=1.0)
+    assert "nothing after 1 s of processor time" in said
+    assert "--conversion-limit" in said
+
+
+def test_what_a_killed_export_left_behind_is_removed_and_a_living_ones_is_not(checkpoint, tmp_path):
+    abandoned, living = tmp_path / "paddleport-export-abandoned", tmp_path / "paddleport-export-living"
+    for folder in (abandoned, living):
+        folder.mkdir()
+        (folder / "model.onnx").write_bytes(b"half")
+    os.utime(abandoned, (0, 0))
+    with converting(checkpoint, command=[sys.executable, "-c", ""]):
+        assert not abandoned.exists()
+    assert living.exists()
+    shutil.rmtree(living)
 
 
 @pytest.mark.parametrize(
