@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from paddleport.manifest import Manifest, ReturnStatistics
 from paddleport.spaces import Leaves
 from quantize.gate import half_width
 from quantize.scales import Quantized
+from train.drawing import new_figure, png
 
 FIGURE = "quantization.png"
 _TIMED = ("float32", "int8")
@@ -118,12 +118,9 @@ def quantization_figure(manifest: Manifest, trainer: ReturnStatistics) -> bytes:
         manifest: of a quantized policy.
         trainer: returns of the policy in Paddle.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure  # without pyplot, which would look for a screen
-
     made = manifest.quantization or {}
     errors = made["report"]["layer_errors"]
-    figure = Figure(figsize=(9.0, 1.8 + 0.28 * max(4, len(errors))), dpi=120, layout="constrained")
+    figure = new_figure(9.0, 1.8 + 0.28 * max(4, len(errors)))
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     names = list(errors)
     colors = ["C0" if name in made["layers"] else "C7" for name in names]
@@ -146,6 +143,4 @@ def quantization_figure(manifest: Manifest, trainer: ReturnStatistics) -> bytes:
         axes.tick_params(labelsize=8)
         axes.grid(alpha=0.3, axis="x")
         axes.spines[["top", "right"]].set_visible(False)
-    buffer = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(buffer)
-    return buffer.getvalue()
+    return png(figure)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from train.curves import Band, Curve, moving_mean
+from train.drawing import new_figure, png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _INCHES = (8.0, 4.5)
-_DPI = 120
 _RETURN = "return per episode (undiscounted)"
 _STEPS = "environment steps"
 
@@ -27,7 +25,7 @@ def learning_curve(curve: Curve, title: str) -> bytes:
     Raises:
         ModuleNotFoundError: Matplotlib is not installed.
     """
-    figure = _figure(*_INCHES)
+    figure = new_figure(*_INCHES)
     axes: Axes = figure.subplots()
     window = max(1, len(curve.steps) // 20)
     if window > 1:
@@ -43,7 +41,7 @@ def learning_curve(curve: Curve, title: str) -> bytes:
         label = "evaluation ± std of its episodes"
         axes.errorbar(curve.evaluated_at, curve.means, curve.stds, label=label, **marks)
     _finish(axes, title, legend_columns=3)
-    return _png(figure)
+    return png(figure)
 
 
 def comparison(panels: Mapping[str, Sequence[tuple[str, Band]]]) -> bytes:
@@ -56,7 +54,7 @@ def comparison(panels: Mapping[str, Sequence[tuple[str, Band]]]) -> bytes:
         ModuleNotFoundError: Matplotlib is not installed.
     """
     width, height = _INCHES
-    figure = _figure(width, height * len(panels))
+    figure = new_figure(width, height * len(panels))
     every = figure.subplots(len(panels), squeeze=False)[:, 0]
     for axes, (environment, groups) in zip(every, panels.items(), strict=True):
         for number, (label, band) in enumerate(groups):
@@ -64,13 +62,7 @@ def comparison(panels: Mapping[str, Sequence[tuple[str, Band]]]) -> bytes:
             axes.fill_between(band.steps, band.low, band.high, color=color, alpha=0.2, linewidth=0)
             axes.plot(band.steps, band.mean, "o-", color=color, markersize=3, label=textwrap.fill(label, 70))
         _finish(axes, environment, legend_columns=1)
-    return _png(figure)
-
-
-def _figure(width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure  # without pyplot, which would look for a screen
-
-    return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
+    return png(figure)
 
 
 def _finish(axes: Axes, title: str, legend_columns: int) -> None:
@@ -88,11 +80,3 @@ def _finish(axes: Axes, title: str, legend_columns: int) -> None:
     )
     for text in legend.get_texts():
         text.set_parse_math(False)  # a name with dollar signs is no formula
-
-
-def _png(figure: Figure) -> bytes:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    buffer = io.BytesIO()
-    FigureCanvasAgg(figure).print_png(buffer)
-    return buffer.getvalue()
