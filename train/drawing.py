@@ -1,4 +1,4 @@
-"""Matplotlib without a screen: an empty figure, and a figure as PNG bytes. It is imported when it is first asked for."""
+"""Matplotlib without a screen: an empty figure, and a figure as PNG bytes. It is imported when first asked for."""
 
 from __future__ import annotations
 
