@@ -116,6 +116,8 @@ def _pip_configuration() -> Path:
 def _pip_paths() -> list[str]:
     """Files and folders of this machine that its pip's settings name."""
     words = [word.removeprefix("file://") for value in _pip_settings().values() for word in value.split()]
+    # The pages of an index on disk name its files beside them.
+    words = [word.removesuffix("/simple") for word in words]
     return sorted({word for word in words if word.startswith("/") and Path(word).exists()})
 
 
@@ -163,9 +165,7 @@ def _check_serving(models: Path) -> list[tuple[str, str, bool | None]]:
         stopping = time.monotonic()
         _signal(process)
         code = process.wait(timeout=30)
-        report.append(
-            ("serve-cpu: SIGTERM, exit and s", f"{code}, {time.monotonic() - stopping:.2f}", code == 0)
-        )
+        report.append(("serve-cpu: SIGTERM, exit and s", f"{code}, {time.monotonic() - stopping:.2f}", code == 0))
     return report
 
 
@@ -261,7 +261,7 @@ def _started(
             lines.append(f"mount --bind {shlex.quote(str(folder))} {there}")
             if place.endswith(":ro"):
                 lines.append(f"mount -o remount,ro,bind {there}")
-        inside = f"cd {shlex.quote(settings['WorkingDir'] or '/')} && exec \"$@\""
+        inside = f'cd {shlex.quote(settings["WorkingDir"] or "/")} && exec "$@"'
         user = settings["User"].partition(":")[0] or "0"
         lines.append(f'exec chroot --userspec={user}:65534 {root} sh -c {shlex.quote(inside)} sh "$@"')
         given = dict(line.partition("=")[::2] for line in settings["Env"]) | environment
