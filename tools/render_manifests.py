@@ -1,7 +1,7 @@
 """Write deploy/rendered from the kustomize folders, for whoever has no kustomize: `make manifests`.
 
-Only what those folders use is known here (resources, namespace, images, JSON patches); anything else is refused, and a test
-keeps the rendered files in step.
+Only what those folders use is known here (resources, namespace, images, JSON patches); anything else is refused, and a
+test keeps the rendered files in step.
 """
 
 from __future__ import annotations
