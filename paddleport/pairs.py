@@ -1,7 +1,7 @@
 """Which versions work together: written here, once.
 
-`paddleport doctor` judges a machine by them, `paddleport doctor --target` an image while it is built, and a test compares
-them with the extras in pyproject.toml and with the Dockerfile.
+`paddleport doctor` judges a machine by them, `paddleport doctor --target` an image while it is built, and a test
+compares them with the extras in pyproject.toml and with the Dockerfile.
 """
 
 from __future__ import annotations

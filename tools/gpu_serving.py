@@ -181,17 +181,17 @@ def _get(url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Print the rows as JSON on stdout; 1 where a case failed."""
+    """Print the table, or the rows as JSON; 1 where a case failed."""
     import onnxruntime
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("models", type=Path)
     parser.add_argument("name")
     parser.add_argument("--requests", type=int, default=REQUESTS)
+    parser.add_argument("--json", action="store_true", help="rows as JSON instead of a table")
     options = parser.parse_args()
     rows = check(options.models, options.name, onnxruntime.get_available_providers(), options.requests)
-    print(json.dumps([dataclasses.asdict(row) for row in rows]))
-    print(markdown(rows), file=sys.stderr)
+    print(json.dumps([dataclasses.asdict(row) for row in rows]) if options.json else markdown(rows))
     return 1 if any(row.verdict == FAILED for row in rows) else 0
 
 

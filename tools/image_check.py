@@ -1,10 +1,10 @@
 """Build the CPU images without a daemon and use them: `make image-check`.
 
-A Debian base is made by debootstrap and given to the Dockerfile as its `BASE`; buildah builds by chroot. Then a policy is
-trained and exported in `train-cpu`, served by `serve-cpu` as its user on a read-only root, an episode is played through it,
-SIGTERM stops it, and `edge` turns the policy into C and compiles it. Everything is kept in build/images.
+A Debian base is made by debootstrap and given to the Dockerfile as its `BASE`; buildah builds by chroot. Then a policy
+is trained and exported in `train-cpu`, served by `serve-cpu` as its user on a read-only root, an episode is played
+through it, SIGTERM stops it, and `edge` turns the policy into C and compiles it. Everything is kept in build/images.
 
-What the machine's own pip says of packages (`pip config list`) goes into the builds as a mounted file and into no image.
+What the machine's own pip says of packages (`pip config list`) goes into the builds as a mounted file, into no image.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def main() -> int:
     base_size = _size(base)
     for target in options.target or TARGETS:
         started = time.monotonic()
-        _build(target, base)
+        if not options.built:
+            _build(target, base)
         size = _size(f"paddleport:{target}") - base_size
         within = size <= LIMIT_MIB if target == "serve-cpu" else None
         report.append((f"{target}: MiB unpacked beyond the base", f"{size:.0f}", within))
@@ -175,8 +176,10 @@ writable = []
 for folder, folders, files in os.walk('/'):
     folders[:] = [name for name in folders if os.path.join(folder, name) not in ('/proc', '/sys', '/dev')]
     for path in [folder, *(os.path.join(folder, name) for name in files)]:
-        if not os.path.islink(path) and os.stat(path).st_mode & 0o022 or os.access(path, os.W_OK):
-            if not os.path.islink(path): writable.append(path)
+        try: seen = os.lstat(path)
+        except OSError: continue
+        mine = seen.st_uid == os.getuid() and seen.st_mode & 0o200 or seen.st_mode & 0o002
+        if mine and not os.path.islink(path): writable.append(path)
 names = ['paddle', 'pip', 'ensurepip', 'paddleslim', 'gymnasium', 'torch']
 print(json.dumps({'uid': os.getuid(), 'writable': writable,
     'modules': [name for name in names if importlib.util.find_spec(name)],
@@ -187,6 +190,8 @@ print(json.dumps({'uid': os.getuid(), 'writable': writable,
 def _look_inside(places: dict[str, Path]) -> list[tuple[str, str, bool | None]]:
     """What the image holds, and what its user may write; by the modes in the image, not by the read-only mount."""
     done = _in_container("serve-cpu", places, ["python", "-c", _INSIDE], {})
+    if done.returncode:
+        return [("serve-cpu: look inside", done.stderr.strip()[-80:], False)]
     found = json.loads(done.stdout)
     allowed = ("/tmp", "/var/cache/paddleport")
     beyond = [path for path in found["writable"] if not path.startswith(allowed)]
@@ -342,6 +347,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--target", action="append", choices=TARGETS, help="build this one; may be given again")
     parser.add_argument("--models", type=Path, help="serve this models folder, instead of training one in train-cpu")
+    parser.add_argument("--built", action="store_true", help="check the images of an earlier run, and build none")
     return parser.parse_args()
 
 
