@@ -23,7 +23,9 @@ def outcome(code: int, out: str, err: str) -> int:
     """Print what pip-audit found, or that it found nothing out."""
     skipped = (out + err).count("could not be audited")
     if skipped and not code:
-        print(f"audit: not run: the service does not know {skipped} packages, so nothing is said of them", file=sys.stderr)
+        print(
+            f"audit: not run: the service does not know {skipped} packages, so nothing is said of them", file=sys.stderr
+        )
         return UNREACHABLE
     if code and not out.strip():
         said = [line for line in err.strip().splitlines() if line.strip()]

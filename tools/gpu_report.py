@@ -115,7 +115,9 @@ def _table(rows: list[dict[str, Any]]) -> str:
     """A row a case, with a dash for what was not measured."""
     lines = ["| " + " | ".join(rows[0]) + " |", "|---" * len(rows[0]) + "|"]
     for row in rows:
-        cells = (f"{value:.3g}" if isinstance(value, float) else "–" if value is None else value for value in row.values())
+        cells = (
+            f"{value:.3g}" if isinstance(value, float) else "–" if value is None else value for value in row.values()
+        )
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 
