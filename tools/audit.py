@@ -1,7 +1,7 @@
 """Ask pip-audit about every version in constraints.txt: `make audit`.
 
-It needs the vulnerability service that pip-audit asks. Where that cannot be reached nothing was audited, and that is said
-with an exit code of its own: 2.
+It needs the vulnerability service that pip-audit asks. Where that cannot be reached nothing was audited, and that is
+said with an exit code of its own: 2.
 """
 
 from __future__ import annotations

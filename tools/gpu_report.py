@@ -1,7 +1,7 @@
 """Everything that only a machine with a GPU can tell, in one Markdown report: `make gpu-check`.
 
-doctor, float32 against mixed precision (tools/gpu_check.py), train, quantize and export, and serving by CUDA and TensorRT
-(tools/gpu_serving.py). What cannot run here is reported as not run, and the report passes only where all of it ran.
+doctor, float32 against mixed precision (tools/gpu_check.py), train, quantize and export, and serving by CUDA and
+TensorRT (tools/gpu_serving.py). What cannot run here is reported as not run, and the report passes only where all of it ran.
 
 Training and serving load different CUDA versions: give the Python of an environment with `paddleport[serve-gpu]` as
 `--serve-python`. Without it the serving part runs in this one.
@@ -80,7 +80,7 @@ def _training(options: argparse.Namespace) -> tuple[str, str, str]:
     command = [sys.executable, "-P", str(TOOLS / "gpu_check.py"), "--json", "--device", options.device]
     command += ["--steps", str(options.steps)] + [word for one in options.only or [] for word in ("--only", one)]
     command += [word for one in options.problem or [] for word in ("--problem", one)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if not done.stdout:
         return "Training", NOT_RUN, done.stderr
     return training_part(json.loads(done.stdout))

@@ -1,7 +1,7 @@
 """Serve one bundle by CPU, CUDA and TensorRT in each precision, and compare: the serving part of `make gpu-check`.
 
-It runs in the environment that serves (`paddleport[serve-gpu]`), which cannot be the one that trains: their CUDA differ.
-What this machine lacks is reported as not run, never as passed.
+It runs in the environment that serves (`paddleport[serve-gpu]`), which cannot be the one that trains: their CUDA
+differ. What this machine lacks is reported as not run, never as passed.
 """
 
 from __future__ import annotations

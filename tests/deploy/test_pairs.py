@@ -107,7 +107,7 @@ def test_doctor_refuses_a_target_that_is_none(installed, target, versions, messa
 
 
 def test_every_dependency_and_what_it_brings_is_in_the_constraints():
-    """Nothing comes in by itself: what the dev extra resolves to here, with all that it needs, has a version of ours."""
+    """Nothing comes in by itself: what the dev extra resolves to, with all that it needs, has a version of ours."""
     from importlib.metadata import PackageNotFoundError, distribution
 
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
