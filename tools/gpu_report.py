@@ -1,7 +1,7 @@
 """Everything that only a machine with a GPU can tell, in one Markdown report: `make gpu-check`.
 
 doctor, float32 against mixed precision (tools/gpu_check.py), train, quantize and export, and serving by CUDA and
-TensorRT (tools/gpu_serving.py). What cannot run here is reported as not run, and the report passes only where all of it ran.
+TensorRT (tools/gpu_serving.py). What cannot run here is reported as not run, and the report passes only where all ran.
 
 Training and serving load different CUDA versions: give the Python of an environment with `paddleport[serve-gpu]` as
 `--serve-python`. Without it the serving part runs in this one.
