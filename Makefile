@@ -30,7 +30,7 @@ RUN_PY := $(BIN)/python -P
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo train resume board evaluate quantize export serve test test-slow gpu-check \
-  bench-edge bench-learning bench-policy bench-quantize bench-serve bench-train lint format clean
+  image-check manifests sbom audit bench-edge bench-learning bench-policy bench-quantize bench-serve bench-train lint format clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-15s%s\n", $$1, $$2}'
@@ -88,8 +88,21 @@ test-slow: setup ## run the long learning runs as well
 bench-quantize: setup ## measure float32 and every int8 of the runs in RUNS: size, agreement, return, latency
 	$(RUN_PY) benchmarks/quantize.py $(wildcard $(RUNS)/*) $(ARGS)
 
-gpu-check: setup ## on a GPU: train in float32 and in mixed precision, and compare them in a table
-	$(RUN_PY) tools/gpu_check.py $(ARGS)
+gpu-check: setup ## on a GPU: doctor, float32 against mixed precision, int8, export, serving by CUDA and TensorRT; one report
+	$(RUN_PY) tools/gpu_report.py $(ARGS)
+
+image-check: setup ## build the CPU images without a daemon (buildah, debootstrap; root), train, serve and stop in them
+	$(RUN_PY) tools/image_check.py $(ARGS)
+
+manifests: setup ## render deploy/ into deploy/rendered, for whoever has no kustomize
+	$(RUN_PY) tools/render_manifests.py
+
+sbom: setup ## list all packages of .venv as CycloneDX, in build/sbom.json
+	@mkdir -p build
+	$(BIN)/cyclonedx-py environment --pyproject pyproject.toml --of JSON -o build/sbom.json $(BIN)/python
+
+audit: setup ## ask the public list of vulnerabilities about constraints.txt (needs the network; says so where it has none)
+	$(RUN_PY) tools/audit.py $(ARGS)
 
 bench-policy: setup ## paddleport.Policy beside a bare ONNX Runtime call, and how long an export takes
 	$(BIN)/python -m benchmarks.policy_latency --exports $(ARGS)

@@ -9,20 +9,21 @@ import platform
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
-from packaging.version import Version
 from rich.console import Console
 from rich.table import Table
 
 from paddleport import __version__, options
+from paddleport.errors import UsageError
 from paddleport.options import Flag
+from paddleport.pairs import NEEDED, PAIRS, Pair
 
 _PACKAGES = (
     *("paddlepaddle", "paddlepaddle-gpu", "paddle2onnx", "paddleslim", "onnx", "onnxruntime", "onnxruntime-gpu"),
     *("tensorrt-cu12", "tensorrt-cu13", "numpy", "gymnasium", "gym", "visualdl", "safetensors", "flask", "uvloop"),
-    *("msgspec", "orjson", "tyro", "rich", "urllib3"),
+    *("msgspec", "orjson", "tyro", "rich", "urllib3", "ale-py"),
 )
 
 
@@ -55,6 +56,8 @@ class Options:
 
     json: Flag = False
     """Print the diagnosis as JSON."""
+    target: Literal["train-cpu", "train-gpu", "serve-cpu", "serve-gpu", "edge"] | None = None
+    """Fail unless this machine has what that target of the Dockerfile needs, in versions that fit each other."""
 
 
 def parse(argv: Sequence[str]) -> Options:
@@ -62,18 +65,25 @@ def parse(argv: Sequence[str]) -> Options:
     return options.parse(Options, "doctor", argv, "Show versions, devices and providers on this machine.")
 
 
-def run(_: Options) -> Diagnosis:
-    """Look at this machine; what is not installed is said, never an error."""
+def run(chosen: Options) -> Diagnosis:
+    """Look at this machine; what is not installed is said, and an error only where `chosen.target` needs it.
+
+    Raises:
+        UsageError: the machine is not what `chosen.target` has to be.
+    """
     packages = {name: _version(name) for name in _PACKAGES}
     paddle_devices, paddle_check = _ask(packages, "paddle", ("paddlepaddle", "paddlepaddle-gpu"), _paddle_devices)
     providers, runtime_check = _ask(packages, "onnxruntime", ("onnxruntime", "onnxruntime-gpu"), _providers)
+    checks = [paddle_check, runtime_check, *(_check(packages, pair) for pair in PAIRS)]
+    if chosen.target:
+        _refuse_unfit(chosen.target, packages, checks)
     return Diagnosis(
         paddleport=__version__,
         python=platform.python_version(),
         platform=platform.platform(),
         processors=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         packages=packages,
-        checks=[paddle_check, runtime_check, *(_check(packages, *pair) for pair in _PAIRS)],
+        checks=checks,
         paddle_devices=paddle_devices,
         providers=providers,
     )
@@ -98,66 +108,24 @@ def show(diagnosis: Diagnosis) -> None:
     console.print(f"ONNX Runtime's providers: {', '.join(diagnosis.providers) or 'none'}")
 
 
-def _paddle2onnx_pair(version: Callable[[str], Version]) -> bool:
-    return version("paddle2onnx") >= Version("2.1") and version("paddlepaddle") >= Version("3.0")
+def _check(packages: dict[str, str | None], pair: Pair) -> Check:
+    installed = {name: version for name in pair.versions if (version := packages[name]) is not None}
+    if len(installed) < len(pair.versions):
+        return Check(pair.name, "absent", pair.detail)
+    return Check(pair.name, "ok" if pair.holds(installed.__getitem__) else "wrong", pair.detail)
 
 
-_PAIRS: tuple[tuple[str, tuple[str, ...], Callable[[Callable[[str], Version]], bool], str], ...] = (
-    (
-        "paddle2onnx reads Paddle's model format",
-        ("paddle2onnx", "paddlepaddle"),
-        _paddle2onnx_pair,
-        "paddle2onnx 2.1 reads what Paddle 3 saves; older ones abort the process",
-    ),
-    (
-        "paddle2onnx with onnx",
-        ("paddle2onnx", "onnx"),
-        lambda version: version("onnx") < Version("1.18"),
-        "paddle2onnx 2.1 is built against onnx 1.17",
-    ),
-    (
-        "paddleslim with NumPy",
-        ("paddleslim", "numpy"),
-        lambda version: version("numpy") < Version("2"),
-        "paddleslim 2.6 needs numpy below 2: its OpenCV has numpy 1's binary interface",
-    ),
-    (
-        "gym with NumPy",
-        ("gym", "numpy"),
-        lambda version: version("numpy") < Version("2"),
-        "gym 0.26 uses names that numpy 2 removed",
-    ),
-    (
-        "one ONNX Runtime only",
-        ("onnxruntime", "onnxruntime-gpu"),
-        lambda version: False,
-        "onnxruntime and onnxruntime-gpu overwrite each other's files: keep one",
-    ),
-    (
-        "TensorRT for CUDA 13",
-        ("onnxruntime-gpu", "tensorrt-cu13"),
-        lambda version: version("onnxruntime-gpu") >= Version("1.27") and version("tensorrt-cu13") < Version("11"),
-        "onnxruntime-gpu 1.27 and newer loads TensorRT 10 for CUDA 13; TensorRT 11 falls back to the CPU in silence",
-    ),
-    (
-        "TensorRT for CUDA 12",
-        ("onnxruntime-gpu", "tensorrt-cu12"),
-        lambda version: version("onnxruntime-gpu") < Version("1.27") and version("tensorrt-cu12") < Version("11"),
-        "onnxruntime-gpu up to 1.26 loads TensorRT 10 for CUDA 12",
-    ),
-)
-
-
-def _check(
-    packages: dict[str, str | None],
-    name: str,
-    needs: tuple[str, ...],
-    holds: Callable[[Callable[[str], Version]], bool],
-    detail: str,
-) -> Check:
-    if any(packages[package] is None for package in needs):
-        return Check(name, "absent", detail)
-    return Check(name, "ok" if holds(lambda package: Version(str(packages[package]))) else "wrong", detail)
+def _refuse_unfit(target: str, packages: dict[str, str | None], checks: Sequence[Check]) -> None:
+    """Say what keeps this machine from being that target, if anything does."""
+    must_hold = {pair.name for pair in PAIRS if target in pair.targets}
+    faults = [f"{name} is not installed" for name in NEEDED[target] if packages[name] is None]
+    faults += [
+        f"{check.name}: {check.verdict}"
+        for check in checks
+        if check.verdict == "wrong" or (check.verdict == "absent" and check.name in must_hold)
+    ]
+    if faults:
+        raise UsageError(f"This is no {target}", got="; ".join(faults))
 
 
 def _version(package: str) -> str | None:
