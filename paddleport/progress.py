@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 
 _LINE_EVERY_S = 5.0
+
+
+def can_redraw() -> bool:
+    """Whether stderr is a terminal where a line can be drawn over.
+
+    A notebook gives what it starts a terminal too, but shows whatever comes there line under line, so that a bar would
+    fill the page; Jupyter says that it is there by JPY_PARENT_PID.
+    """
+    return sys.stderr.isatty() and "JPY_PARENT_PID" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 @contextlib.contextmanager
@@ -18,7 +28,7 @@ def stage(label: str, total: int) -> Iterator[Callable[[], None]]:
         label: what is being done.
         total: of how many parts it consists.
     """
-    with _bar(label, total) if sys.stderr.isatty() else _lines(label, total) as advance:
+    with _bar(label, total) if can_redraw() else _lines(label, total) as advance:
         yield advance
 
 

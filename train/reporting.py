@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import datetime
-import sys
 import time
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +16,7 @@ from rich.table import Column
 
 from paddleport.errors import TrainingError
 from paddleport.files import write_atomic
+from paddleport.progress import can_redraw
 from train.curves import curve_of
 from train.disk import writing_to
 from train.figures import learning_curve
@@ -66,7 +66,7 @@ class Reporter:
             self._scalars = open_scalar_log(run / "logs")
         # In a notebook's own process too: lines, as in a pipe.
         self._console = Console(stderr=True, emoji=False, markup=False, force_jupyter=False)
-        self._live = _live_bar(self._console) if sys.stderr.isatty() else None
+        self._live = _live_bar(self._console) if can_redraw() else None
         self._task = self._live.add_task(label, total=total, completed=step, note="") if self._live else None
         self._recent: collections.deque[float] = collections.deque(maxlen=_WINDOW)
         self._first, self._total, self._label = step, total, label

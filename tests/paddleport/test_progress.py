@@ -1,4 +1,15 @@
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
 from paddleport import progress
+
+SCRIPT = (
+    "from paddleport.progress import stage\nwith stage('Playing', 9) as advance:\n    [advance() for _ in range(9)]"
+)
 
 
 def test_a_bar_with_a_long_label_stays_on_one_line_with_its_numbers(capfd, monkeypatch):
@@ -10,3 +21,19 @@ def test_a_bar_with_a_long_label_stays_on_one_line_with_its_numbers(capfd, monke
     assert len(line) <= 80
     assert line.startswith("CartPole-v1, runs/")
     assert "100/100 0:00:00" in line
+
+
+@pytest.mark.parametrize(
+    ("more", "bar"),
+    [({"TERM": "xterm"}, True), ({"TERM": "xterm", "JPY_PARENT_PID": "1"}, False), ({"TERM": "dumb"}, False)],
+)
+def test_a_bar_is_drawn_on_a_terminal_and_plain_lines_in_a_notebook(more, bar):
+    environment = {key: value for key, value in os.environ.items() if key not in ("TERM", "JPY_PARENT_PID")}
+    ours, theirs = pty.openpty()
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environment | more, stderr=theirs, timeout=60)
+    os.close(theirs)
+    said = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert done.returncode == 0
+    assert ("\x1b[" in said) is bar
+    assert (said == "Playing\r\n") is not bar
