@@ -133,7 +133,8 @@ def measure(problem: Problem, setting: Setting, device: str, steps: int) -> Row:
     from train.evaluate_command import run as evaluate
 
     on_gpu = device == setting.device == "gpu"
-    with tempfile.TemporaryDirectory() as folder:
+    # VisualDL's own thread may still write while the folder is removed.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         path = str(Path(folder) / "run")
         where = ("--device", "gpu" if on_gpu else "cpu", "--run-dir", path)
         sizes = ("--total-steps", str(steps or problem.steps), "--evaluation-episodes", "5")
