@@ -85,6 +85,6 @@ ROWS = (
         1,
         Published(20.99, 10_000_000),
         options=("--total-steps", "1000000", "--checkpoint-every", "50000", "--evaluation-episodes", "3"),
-        minutes=75,
+        minutes=55,
     ),
 )

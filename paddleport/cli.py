@@ -96,7 +96,8 @@ def _termination_raises() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if signal.getsignal(signal.SIGTERM) is _terminate:  # a server that was stopped ignores it to the end
+            signal.signal(signal.SIGTERM, before)
 
 
 def _stopped(stop: KeyboardInterrupt) -> tuple[str, int]:

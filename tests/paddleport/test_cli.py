@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -248,3 +249,16 @@ def test_sigterm_before_a_command_could_take_it_is_one_line(tmp_path):
         [sys.executable, "-c", program + "sys.exit(cli.main(['doctor']))"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (143, "paddleport: Terminated.\n")
+
+
+@pytest.mark.parametrize(("set_by_command", "left"), [(None, signal.SIG_DFL), (signal.SIG_IGN, signal.SIG_IGN)])
+def test_how_a_command_wants_to_take_sigterm_outlives_it(set_by_command, left):
+    """A second SIGTERM while a stopped server's process ends must not make its exit code that of a kill."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with cli._termination_raises():
+            if set_by_command is not None:
+                signal.signal(signal.SIGTERM, set_by_command)
+        assert signal.getsignal(signal.SIGTERM) == left
+    finally:
+        signal.signal(signal.SIGTERM, before)
