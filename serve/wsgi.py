@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from serve.http.request import ENVIRON_KEY, from_environ
+from serve.protocol.compress import packed
 from serve.protocol.messages import RequestError, Response
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class FastRoutes:
             hot = self._find(request)
             if hot is None:
                 return self._application(environ, start_response)
-            response = self._answer(hot, request)
+            response = packed(self._answer(hot, request), request.headers.get("accept-encoding", ""))
         except RequestError as error:
             response = self._error(error)
         start_response(response.status_line, response.headers)

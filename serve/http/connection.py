@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import httptools
 
 from serve.http.request import Request
+from serve.protocol.compress import packed
 from serve.protocol.messages import Response, error_response
 
 if TYPE_CHECKING:
@@ -201,6 +202,7 @@ class Connection(asyncio.Protocol):
         if not keep:
             self._closing = self._discarding = True
             self._waiting.clear()
+        response = packed(response, request.headers.get("accept-encoding", ""))
         self._transport.write(self._listener.bytes_of(response, keep, request.method != "HEAD", request.id))
         self._set_idle()
         self._close_if_done()

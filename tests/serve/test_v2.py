@@ -1,5 +1,6 @@
 """The Open Inference Protocol, with tritonclient as it is."""
 
+import gzip
 import json
 import struct
 import threading
@@ -190,6 +191,38 @@ def test_many_clients_at_once_get_the_answers_that_one_gets(server, client):
     assert not wrong
 
 
-def test_compressed_answers_are_read_by_the_client(client):
-    result = client.infer("cartpole", given(True), response_compression_algorithm="gzip")
-    np.testing.assert_array_equal(result.as_numpy("action"), [bundles.discrete_action(row) for row in OBS])
+@pytest.mark.parametrize("rows", [3, 300])
+@pytest.mark.parametrize("binary", [False, True])
+def test_compressed_answers_are_read_by_the_client(client, binary, rows):
+    obs = np.resize(OBS, (rows, 4))
+    wanted = [triton.InferRequestedOutput(name, binary_data=binary) for name in ("action", "logits")]
+    asked = {"outputs": wanted, "response_compression_algorithm": "gzip"}
+    result = client.infer("cartpole", given(True, obs), **asked)
+    np.testing.assert_array_equal(result.as_numpy("action"), [bundles.discrete_action(row) for row in obs])
+    assert result.as_numpy("logits").shape == (rows, 2)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "packed"),
+    [("gzip", True), ("br, gzip;q=0.5", True), ("GZIP", True), ("*", True), ("", False), ("br", False),
+     ("gzip;q=0", False), ("gzip; q=0.000, br", False), ("xgzip", False), ("identity", False)],
+)  # fmt: skip
+def test_long_answers_are_compressed_for_those_who_take_it(server, accepted, packed):
+    content = json.dumps({"observations": np.resize(OBS, (300, 4)).tolist(), "return": ["logits"]}).encode()
+    plain = server.pool.request("POST", "/v1/policies/cartpole/act", body=content)
+    headers = {"Accept-Encoding": accepted, "Content-Type": "application/json"}
+    answer = server.pool.request(
+        "POST", "/v1/policies/cartpole/act", body=content, headers=headers, decode_content=False
+    )
+    assert (answer.headers.get("Content-Encoding") == "gzip") == packed
+    assert "Accept-Encoding" in answer.headers["Vary"]
+    assert int(answer.headers["Content-Length"]) == len(answer.data)
+    assert (gzip.decompress(answer.data) if packed else answer.data) == plain.data
+    assert not packed or len(answer.data) < len(plain.data) / 2
+
+
+def test_short_answers_are_left_as_they_are(server):
+    answer = server.pool.request(
+        "GET", "/v2/health/live", headers={"Accept-Encoding": "gzip"}, decode_content=False
+    )
+    assert "Content-Encoding" not in answer.headers
