@@ -107,7 +107,7 @@ audit: setup ## ask the public list of vulnerabilities about constraints.txt (ne
 bench-policy: setup ## paddleport.Policy beside a bare ONNX Runtime call, and how long an export takes
 	$(BIN)/python -m benchmarks.policy_latency --exports $(ARGS)
 
-bench-serve: setup $(foreach peer,mosec mlserver litserve,build/peers/$(peer)/.ready) ## the policy server beside others; needs wrk
+bench-serve: setup $(foreach peer,mosec mlserver litserve bentoml ray,build/peers/$(peer)/.ready) ## the policy server beside others; needs wrk
 	$(BIN)/python -m benchmarks.serve $(ARGS)
 
 build/peers/%/.ready: benchmarks/peers/serve_%/requirements.txt

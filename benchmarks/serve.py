@@ -1,15 +1,18 @@
 """The policy server beside others: the same ONNX files, one core for server and client, alternating.
 
-    .venv/bin/python benchmarks/serve.py [--seconds 3] [--rounds 3] [--only paddleport mosec]
+    .venv/bin/python -m benchmarks.serve [--seconds 3] [--rounds 3] [--only paddleport mosec]
 
 Closed loop by wrk at 1, 8 and 64 connections; requests/s, p50, p99, p99.9, CPU time of the server's processes for a
-request, their memory (PSS) and the time until the first answer. Peers run in environments of their own, which
-`make bench-serve` makes under build/peers. Writes benchmarks/results/serve.md.
+request, their memory (PSS) and the time until the first answer. Then an open loop, from another core: at half of what
+the server did at 8 connections, and at fixed rates. Peers run in environments of their own, which `make bench-serve`
+makes under build/peers. Where our own request spends its time is measured last. Writes benchmarks/results/serve.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import contextlib
 import json
 import os
 import platform
@@ -29,6 +32,8 @@ import numpy as np
 import psutil
 import urllib3
 
+from benchmarks import serve_stages
+from benchmarks.open_loop import open_loop
 from benchmarks.serve_policies import publish_mlp, publish_nature
 
 ROOT = Path(__file__).parents[1]
@@ -37,7 +42,8 @@ SERVICES = ROOT / "benchmarks" / "peers"
 RESULT = ROOT / "benchmarks" / "results" / "serve.md"
 CONNECTIONS = (1, 8, 64)
 SHAPES: dict[str, tuple[int, ...]] = {"4-64-64-2": (4,), "17-256-256-6": (17,), "NatureCNN": (4, 84, 84)}
-CORE = "0"
+CORE, CLIENT_CORE = "0", "1"  # the second one is the open loop's alone, where there is one
+FIXED_RATES = (250, 1000)
 
 
 @dataclass
@@ -48,6 +54,7 @@ class Subject:
     kind: str
     path: str
     figures: dict[int, list[dict[str, float]]] = field(default_factory=dict)
+    open_figures: dict[str, list[dict[str, float]]] = field(default_factory=dict)
     memory: list[float] = field(default_factory=list)
     start: list[float] = field(default_factory=list)
 
@@ -65,7 +72,7 @@ def subjects(policy: str, only: list[str]) -> list[Subject]:
         Subject("paddleport", "infer, binary", f"/v2/models/{policy}/infer"),
     ]
     peers = {"mosec": ("json", "/inference"), "mlserver": ("infer", "/v2/models/policy/infer"),
-             "litserve": ("json", "/predict")}  # fmt: skip
+             "litserve": ("json", "/predict"), "bentoml": ("json", "/act"), "ray": ("json", "/")}  # fmt: skip
     found += [Subject(name, *how) for name, how in peers.items() if (PEERS / name / "bin" / "python").exists()]
     if len(SHAPES[policy]) == 3:  # an image as JSON is no fair question to anybody's parser
         found = [one for one in found if one.name == "paddleport"]
@@ -103,8 +110,13 @@ def command_of(subject: Subject, models: Path, policy: str, port: int) -> tuple[
     environment.pop("PYTHONPATH")
     if subject.name == "mosec":
         return [python, str(service / "service.py"), "--port", str(port)], environment
-    if subject.name == "litserve":
+    if subject.name in ("litserve", "ray"):
+        environment["RAY_USAGE_STATS_ENABLED"] = "0"
         return [python, str(service / "service.py"), str(port)], environment
+    if subject.name == "bentoml":
+        environment["BENTOML_DO_NOT_TRACK"] = "1"
+        bentoml = str(PEERS / "bentoml" / "bin" / "bentoml")
+        return [bentoml, "serve", "--host", "127.0.0.1", "--port", str(port), f"{service}"], environment
     folder = Path(tempfile.mkdtemp(prefix="mlserver-"))
     shutil.copy(service / "service.py", folder)
     (folder / "settings.json").write_text(
@@ -130,7 +142,8 @@ def measure(subject: Subject, models: Path, policy: str, seconds: float) -> None
     began = time.monotonic()
     process = subprocess.Popen(
         ["taskset", "-c", CORE, *command], env=environment, cwd=tempfile.gettempdir(),
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        process_group=0,  # not a session: the kernel shares a core between sessions, and wrk's would take half of it
     )  # fmt: skip
     try:
         _first_answer(port, subject.path, body, headers, began + 60)
@@ -138,6 +151,12 @@ def measure(subject: Subject, models: Path, policy: str, seconds: float) -> None
         for connections in CONNECTIONS:
             figures = _wrk(process.pid, port, subject.path, body, headers, connections, seconds)
             subject.figures.setdefault(connections, []).append(figures)
+        half = subject.figures[8][-1]["rate"] / 2
+        for name, rate in {"half": half, **{str(rate): float(rate) for rate in FIXED_RATES}}.items():
+            if rate > subject.figures[8][-1]["rate"] * 0.9:
+                continue  # more than it can do: its queue would only grow
+            figures = {"asked": rate, **_open_loop(port, subject.path, body, headers, rate, seconds)}
+            subject.open_figures.setdefault(name, []).append(figures)
         subject.memory.append(sum(one.memory_full_info().pss for one in _family(process.pid)) / 2**20)
     finally:
         os.killpg(process.pid, signal.SIGTERM)
@@ -146,6 +165,21 @@ def measure(subject: Subject, models: Path, policy: str, seconds: float) -> None
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def _open_loop(
+    port: int, path: str, body: bytes, headers: dict[str, str], rate: float, seconds: float
+) -> dict[str, float]:
+    head = [f"POST {path} HTTP/1.1", "Host: 127.0.0.1", f"Content-Length: {len(body)}"]
+    head += [f"{key}: {value}" for key, value in headers.items()]
+    request = "\r\n".join([*head, "", ""]).encode() + body
+    before = os.sched_getaffinity(0)
+    with contextlib.suppress(OSError):  # a machine of one core
+        os.sched_setaffinity(0, {int(CLIENT_CORE)})
+    try:
+        return open_loop(port, request, rate, seconds)
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def _first_answer(port: int, path: str, body: bytes, headers: dict[str, str], end: float) -> None:
@@ -223,25 +257,47 @@ def table(policy: str, found: list[Subject]) -> list[str]:
                 f"{value['p999']:.2f} | {value['cpu']:.0f} | {statistics.median(one.memory):.0f} | "
                 f"{statistics.median(one.start):.1f} | {value['failed']:.0f} |"
             )
-    return [*lines, "", *_ratios(found), ""]
+    return [*lines, "", *open_table(found), *_ratios(found), ""]
+
+
+def open_table(found: list[Subject]) -> list[str]:
+    """Latency at rates that do not wait for the answers: half of the server's own capacity, and fixed ones."""
+    lines = ["| server | open loop, requests/s | p50 ms | p99 ms | p99.9 ms | failed |", "|---|--:|--:|--:|--:|--:|"]
+    for one in found:
+        for name, rounds in one.open_figures.items():
+            value = {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
+            rate = f"{value['asked']:,.0f}" + (" (half of its capacity)" if name == "half" else "")
+            lines.append(
+                f"| {one.label} | {rate} | {value['p50']:.2f} | {value['p99']:.2f} | {value['p999']:.2f} | "
+                f"{max(each['failed'] for each in rounds):.0f} |"
+            )
+    return [*lines, ""]
 
 
 def _ratios(found: list[Subject]) -> list[str]:
-    own = next((one for one in found if one.name == "paddleport"), None)
+    """Our act route over each peer's, and our v2 infer over that of a peer that speaks it."""
     said = []
     for peer in found:
-        if own is None or peer.name == own.name:
-            continue
-        for connections in CONNECTIONS:
-            pairs = zip(own.figures[connections], peer.figures[connections], strict=True)
-            ratios = [mine["rate"] / theirs["rate"] for mine, theirs in pairs if theirs["rate"]]
-            if not ratios:
+        for own in found:
+            if peer.name == "paddleport" or own.name != "paddleport" or own.kind == "infer, binary":
                 continue
-            said.append(
-                f"- {own.label} over {peer.name} at {connections} connections: **{statistics.median(ratios):.2f}×** "
-                f"({min(ratios):.2f} to {max(ratios):.2f} in {len(ratios)} rounds)"
-            )
+            if peer.kind == "infer" and own.kind != "infer":
+                continue
+            said += [_ratio(own, peer, connections) for connections in CONNECTIONS]
     return said
+
+
+def _ratio(own: Subject, peer: Subject, connections: int) -> str:
+    pairs = list(zip(own.figures[connections], peer.figures[connections], strict=True))
+    rates = [mine["rate"] / theirs["rate"] for mine, theirs in pairs if theirs["rate"]]
+    costs = [theirs["cpu"] / mine["cpu"] for mine, theirs in pairs if theirs["rate"]]
+    if not rates:
+        return f"- {own.label} over {peer.label} at {connections} connections: it answered nothing in time"
+    return (
+        f"- {own.label} over {peer.label} at {connections} connections: "
+        f"**{statistics.median(rates):.2f}×** the requests/s ({min(rates):.2f} to {max(rates):.2f} in {len(rates)} "
+        f"rounds), {statistics.median(costs):.2f}× less processor time"
+    )
 
 
 def main() -> None:
@@ -272,6 +328,7 @@ def main() -> None:
                     measure(one, models, policy, chosen.seconds)
             lines += table(policy, found)
             print("\n".join(lines[-30:]), flush=True)
+    lines += ["### Where our own time goes", "", *asyncio.run(serve_stages.measured())]
     lines += ["", f"Load average at the end: {os.getloadavg()[0]:.1f}."]
     RESULT.parent.mkdir(exist_ok=True)
     RESULT.write_text("\n".join(lines) + "\n")

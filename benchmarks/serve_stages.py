@@ -75,8 +75,8 @@ def _without_running(handlers: Handlers, work: Callable[[], object]) -> float:
     return took
 
 
-async def main() -> None:
-    """Measure and print."""
+async def measured() -> list[str]:
+    """The four parts of a request to act, as a table's lines (policy 4→64→64→2, JSON)."""
     with tempfile.TemporaryDirectory() as folder:
         publish_mlp(Path(folder), "small", 4, 64, 2, discrete=True)
         settings = Settings(models=Path(folder))
@@ -97,10 +97,17 @@ async def main() -> None:
         empty = smallest(lambda: connection.data_received(raw))
     policy = repository.get("small")
     parse = smallest(lambda: parts.handlers.jobs.act(Request("POST", "", "", {}, BODY), policy))
-    own = whole - empty - parse - run
-    print(f"whole {whole:.1f} µs: empty answer {empty:.1f}, parsing {parse:.1f}, ONNX Runtime {run:.1f}, own {own:.1f}")
     front.close()
+    own = whole - empty - parse - run
+    return [
+        "Processor time of one act request without the system's part, smallest of many rounds "
+        "(`python -m benchmarks.serve_stages`), µs:",
+        "",
+        "| whole | the HTTP front's empty answer | parsing | ONNX Runtime in its place | our own |",
+        "|--:|--:|--:|--:|--:|",
+        f"| {whole:.1f} | {empty:.1f} | {parse:.1f} | {run:.1f} | {own:.1f} |",
+    ]
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    print("\n".join(asyncio.run(measured())))
