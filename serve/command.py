@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from paddleport import options
-from serve import address, server
+from serve import address, server, traces
 from serve.members import stop_signals
 from serve.settings import Settings
 
@@ -27,6 +27,8 @@ def run(chosen: Settings) -> None:
         AddressError: the port is taken.
         StartError: there is nothing to serve.
     """
+    if chosen.traces:
+        traces.require()
     with stop_signals() as stop:
         allowed = chosen.insecure or chosen.auth_token_file is not None
         place = address.resolve(chosen.host, chosen.port, insecure=allowed, secure=chosen.tls_certificate is not None)

@@ -21,6 +21,7 @@ from serve.http.request import Request, to_environ
 from serve.jobs import Job
 from serve.protocol.messages import Response, error_response
 from serve.settings import Settings
+from serve.traces import Traces
 from serve.wsgi import answer_of
 
 _FEW_BYTES = 64 * 1024
@@ -68,11 +69,12 @@ class Front:
         self._health = {"/v2/health/live": handlers.live, "/v2/health/ready": handlers.server_ready}
         self._batcher = Batcher(loop, handlers, settings)
         self._ids = RequestIds()
-        self._log = AccessLog() if settings.access_log else None
+        self._traces = Traces() if settings.traces else None
+        self._observers = [one for one in (AccessLog() if settings.access_log else None, self._traces) if one]
 
     def __call__(self, request: Request) -> Response | asyncio.Future[Response]:
         """Answer one request, at once or later; never raises."""
-        if self._log is None:
+        if not self._observers:
             if "x-request-id" in request.headers:
                 self._ids.of(request)
             return self._answer(request)
@@ -80,14 +82,18 @@ class Front:
         began = perf_counter()
         answer = self._answer(request)
         if isinstance(answer, Response):
-            self._log.add(request, answer.status, began, len(answer.body))
+            self._note(request, began, answer)
         else:
-            answer.add_done_callback(lambda done: self._note(request, began, done))
+            answer.add_done_callback(lambda done: self._note_done(request, began, done))
         return answer
 
-    def _note(self, request: Request, began: float, done: asyncio.Future[Response]) -> None:
-        if self._log is not None and not done.cancelled():
-            self._log.add(request, done.result().status, began, len(done.result().body))
+    def _note_done(self, request: Request, began: float, done: asyncio.Future[Response]) -> None:
+        if not done.cancelled():
+            self._note(request, began, done.result())
+
+    def _note(self, request: Request, began: float, answer: Response) -> None:
+        for observer in self._observers:
+            observer.add(request, answer.status, began, len(answer.body))
 
     def _answer(self, request: Request) -> Response | asyncio.Future[Response]:
         try:
@@ -119,6 +125,8 @@ class Front:
         for threads in (self._threads, self._viewers):
             threads.shutdown(wait=False, cancel_futures=True)
         self._batcher.close()
+        if self._traces:
+            self._traces.close()
 
     def _act(self, hot: Hot, request: Request) -> Response | asyncio.Future[Response]:
         job = None

@@ -99,6 +99,8 @@ class Settings:
     Or an action as JSON, such as 0 or [0.0, 0.5]."""
     access_log: Flag = False
     """Write one line of JSON for every request to stdout."""
+    traces: Flag = False
+    """Send a span of OpenTelemetry for every request, to where OTEL_EXPORTER_OTLP_ENDPOINT says."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import queue
 import re
 import socket
 import threading
@@ -248,6 +249,75 @@ def test_an_action_out_of_bounds_does_not_leave(start_server, models, guard, sta
 @pytest.mark.parametrize(("option", "value"), [("--guard", "maybe"), ("--ood", "reject:-1"), ("--ood", "perhaps")])
 def test_watch_and_guard_that_cannot_be_meant(models, run_serve, option, value):
     assert run_serve("--models", str(models), "--port", "0", option, value)[0] == 2
+
+
+@pytest.fixture
+def collector():
+    """A collector of spans, to which OTLP goes over HTTP: its address, and a queue of what came."""
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    came = queue.Queue()
+
+    class Collect(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.headers.get("Content-Encoding") == "gzip":
+                body = gzip.decompress(body)
+            for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+                for scope in resource.scope_spans:
+                    for span in scope.spans:
+                        came.put((resource.resource, span))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *arguments):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Collect) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", came
+        server.shutdown()
+
+
+def test_every_request_is_a_span_of_its_caller_s_trace(models, start_server, collector, monkeypatch):
+    address, came = collector
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "100")
+    server = start_server(models, "--traces")
+    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    server.request("POST", ACT, BODY, {"traceparent": f"00-{trace}-{parent}-01", "X-Request-Id": "me"})
+    server.pool.request("GET", "/nothing")
+    (resource, act), (_, missing) = came.get(timeout=10), came.get(timeout=10)
+    attributes = {one.key: one.value for one in act.attributes}
+    assert {one.key: one.value.string_value for one in resource.attributes}["service.name"] == "paddleport"
+    assert (act.name, act.trace_id.hex(), act.parent_span_id.hex()) == (f"POST {ACT}", trace, parent)
+    assert attributes["http.response.status_code"].int_value == 200
+    assert attributes["paddleport.request_id"].string_value == "me"
+    assert 0 < act.end_time_unix_nano - act.start_time_unix_nano < 10e9
+    assert {one.key: one.value.int_value for one in missing.attributes}["http.response.status_code"] == 404
+    assert missing.parent_span_id == b""
+
+
+def test_spans_on_their_way_are_sent_before_the_stop(models, start_server, collector, monkeypatch):
+    address, came = collector
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
+    server = start_server(models, "--traces")
+    server.request("POST", ACT, BODY)
+    assert server.stop() == 0
+    assert came.get(timeout=5)[1].name == f"POST {ACT}"
+
+
+def test_a_collector_that_is_not_there_holds_up_nothing(models, start_server, monkeypatch):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+    server = start_server(models, "--traces")
+    for _ in range(20):
+        assert server.request("POST", ACT, BODY)[0] == 200
+    began = time.monotonic()
+    assert server.stop() == 0
+    assert time.monotonic() - began < 4
 
 
 def test_every_request_is_one_line_of_json_in_the_access_log(models, tmp_path):

@@ -222,7 +222,5 @@ def test_long_answers_are_compressed_for_those_who_take_it(server, accepted, pac
 
 
 def test_short_answers_are_left_as_they_are(server):
-    answer = server.pool.request(
-        "GET", "/v2/health/live", headers={"Accept-Encoding": "gzip"}, decode_content=False
-    )
+    answer = server.pool.request("GET", "/v2/health/live", headers={"Accept-Encoding": "gzip"}, decode_content=False)
     assert "Content-Encoding" not in answer.headers
