@@ -7,7 +7,7 @@ ARG BASE=python:3.11.13-slim-bookworm
 
 FROM ${BUILD_BASE} AS build
 WORKDIR /src
-# Without pip within, so that no image holds it.
+# Without pip within, so that no image for serving holds it; to those for training PaddleSlim brings it, which imports it.
 RUN python3 -m venv --without-pip /opt/paddleport
 ENV INSTALL="python3 -m pip --python /opt/paddleport/bin/python install --no-cache-dir --constraint constraints.txt"
 COPY constraints.txt pyproject.toml README.md LICENSE ./

@@ -11,16 +11,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from time import perf_counter
 
 from paddleport.errors import PaddleportError
-from paddleport.spaces import Array, joined
 from serve.handlers import Handlers
 from serve.jobs import Job
 from serve.protocol.messages import Response
 from serve.runtime.errors import NotReadyError
 from serve.runtime.policy import ServedPolicy
 from serve.settings import Settings
+from serve.together import Together
 
 _Waiting = tuple[Job, "asyncio.Future[Response]"]
 
@@ -47,6 +46,7 @@ class Batcher:
         self._shadow_thread = ThreadPoolExecutor(1, thread_name_prefix="shadow")
         self._shadows = 0
         self._now = handlers.statistics.now
+        self.together = Together(handlers, self.shadow)
 
     def takes(self, job: Job) -> bool:
         """Whether this job is better run in a batch."""
@@ -111,41 +111,8 @@ class Batcher:
             self._running.discard(policy)
             del self._waiting[policy]
             return
-        running = self._loop.run_in_executor(self._threads, self._run, policy, [job for job, _ in batch])
+        running = self._loop.run_in_executor(self._threads, self.together.run, policy, [job for job, _ in batch])
         running.add_done_callback(lambda done: self._deliver(policy, batch, done))
-
-    def _run(self, policy: ServedPolicy, jobs: list[Job]) -> list[Response]:
-        """In a thread: run jobs as one, and answer each."""
-        names = list(dict.fromkeys(name for job in jobs for name in job.outputs))
-        started = perf_counter()
-        try:
-            together = policy.compute(joined([job.feeds for job in jobs]), names)
-        except PaddleportError:
-            return [self._alone(job) for job in jobs]
-        ended = perf_counter()
-        results = dict(zip(names, together, strict=True))
-        responses: list[Response] = []
-        row = 0
-        for job in jobs:
-            own = [results[name][row : row + job.batch] for name in job.outputs]
-            row += job.batch
-            responses.append(self._answer(job, own, started, ended, first=row == job.batch))
-        return responses
-
-    def _alone(self, job: Job) -> Response:
-        try:
-            return self._handlers.jobs.run(job)
-        except PaddleportError as error:
-            return self._handlers.failed(job.protocol, job, error)
-
-    def _answer(self, job: Job, results: list[Array], started: float, ended: float, *, first: bool) -> Response:
-        try:
-            response = self._handlers.jobs.finish(job, results, started, ended, int(first))
-        except PaddleportError as error:
-            return self._handlers.failed(job.protocol, job, error)
-        if job.shadow is not None:
-            self.shadow(job)
-        return response
 
     def _deliver(self, policy: ServedPolicy, batch: list[_Waiting], done: asyncio.Future[list[Response]]) -> None:
         error = None if done.cancelled() else done.exception()

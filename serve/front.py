@@ -1,7 +1,8 @@
 """From a request to what answers it: the two hot routes at once in the event loop, everything else in threads.
 
-Flask costs more than parsing, acting and answering together, so act and infer go round it. A body or a policy that
-takes long would hold up every other connection, and goes into a thread or a batch.
+Flask costs more than parsing, acting and answering together, so act and infer go round it. Those that came in the same
+turn of the loop run together. A body or a policy that takes long would hold up every other connection, and goes into a
+thread or a batch.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from serve.batching import Batcher
 from serve.door import Door
 from serve.handlers import Handlers, from_defect
 from serve.http.request import Request, to_environ
-from serve.jobs import Job
-from serve.protocol.messages import Response, error_response
+from serve.protocol.messages import Pending, Response, error_response
 from serve.settings import Settings
+from serve.together import Turn
 from serve.traces import Traces
 from serve.wsgi import answer_of
 
@@ -68,11 +69,12 @@ class Front:
         self._viewers = ThreadPoolExecutor(_THREADS, thread_name_prefix="view")
         self._health = {"/v2/health/live": handlers.live, "/v2/health/ready": handlers.server_ready}
         self._batcher = Batcher(loop, handlers, settings)
+        self._turn = None if settings.batching == "off" else Turn(loop, self._batcher.together, handlers)
         self._ids = RequestIds()
         self._traces = Traces() if settings.traces else None
         self._observers = [one for one in (AccessLog() if settings.access_log else None, self._traces) if one]
 
-    def __call__(self, request: Request) -> Response | asyncio.Future[Response]:
+    def __call__(self, request: Request) -> Response | Pending:
         """Answer one request, at once or later; never raises."""
         if not self._observers:
             if "x-request-id" in request.headers:
@@ -87,7 +89,7 @@ class Front:
             answer.add_done_callback(lambda done: self._note_done(request, began, done))
         return answer
 
-    def _note_done(self, request: Request, began: float, done: asyncio.Future[Response]) -> None:
+    def _note_done(self, request: Request, began: float, done: Pending) -> None:
         if not done.cancelled():
             self._note(request, began, done.result())
 
@@ -95,7 +97,7 @@ class Front:
         for observer in self._observers:
             observer.add(request, answer.status, began, len(answer.body))
 
-    def _answer(self, request: Request) -> Response | asyncio.Future[Response]:
+    def _answer(self, request: Request) -> Response | Pending:
         try:
             hot = hot_route(request)
             if hot is None:
@@ -109,7 +111,7 @@ class Front:
         except Exception as error:  # noqa: BLE001 - the last boundary before the client
             return from_defect(error)
 
-    def _other(self, request: Request) -> Response | asyncio.Future[Response]:
+    def _other(self, request: Request) -> Response | Pending:
         """Flask, in a thread; but not for health, which must be answered however many threads wait for something."""
         health = self._health.get(request.target) if request.method in ("GET", "HEAD") else None
         if health is not None:
@@ -128,21 +130,17 @@ class Front:
         if self._traces:
             self._traces.close()
 
-    def _act(self, hot: Hot, request: Request) -> Response | asyncio.Future[Response]:
+    def _act(self, hot: Hot, request: Request) -> Response | Pending:
         job = None
         try:
             job = self._handlers.begin(hot.protocol, request, hot.name, hot.version)
             if self._batcher.takes(job):
                 return self._later(self._batcher.add(job))
-            return self._run(job)
         except PaddleportError as error:
             return self._handlers.failed(hot.protocol, job, error)
-
-    def _run(self, job: Job) -> Response:
-        response = self._handlers.jobs.run(job)
-        if job.shadow is not None:
-            self._batcher.shadow(job)
-        return response
+        if self._turn is not None and self._turn.takes(job, request.connection):
+            return self._turn.add(job)
+        return self._batcher.together.alone(job)
 
     async def _begin_in_thread(self, hot: Hot, request: Request) -> Response:
         """A body that is large, or may become so, is parsed in a thread; what follows goes the same way as all else."""
@@ -152,11 +150,11 @@ class Front:
             job = await self._loop.run_in_executor(self._threads, begin, hot.protocol, request, hot.name, hot.version)
             if self._batcher.takes(job):
                 return await self._batcher.add(job)
-            return await self._loop.run_in_executor(self._threads, self._run, job)
+            return await self._loop.run_in_executor(self._threads, self._batcher.together.alone, job)
         except PaddleportError as error:
             return self._handlers.failed(hot.protocol, job, error)
 
-    def _later(self, work: Awaitable[Response], seconds: float | None = None) -> Response | asyncio.Future[Response]:
+    def _later(self, work: Awaitable[Response], seconds: float | None = None) -> Response | Pending:
         """What is being worked on, unless too much is; it is answered 504 where it takes too long."""
         if self._now["in_flight"] >= self._most_waiting:
             if asyncio.iscoroutine(work):

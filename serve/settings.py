@@ -55,7 +55,8 @@ class Settings:
     """Where TensorRT keeps its engines."""
     batching: Literal["auto", "on", "off"] = "auto"
     """Run requests that arrive together as one batch.
-    auto: for policies that take longer than a millisecond, and on a GPU."""
+    auto: for policies that take longer than a millisecond, and on a GPU, those that arrive while a batch runs; for
+    others those that are there at the same moment."""
     max_batch_delay_us: int = 0
     """How long a batch waits for more requests, in microseconds. One that finds the policy busy waits for it anyway."""
     max_batch: int = 4096

@@ -268,7 +268,10 @@ def _started(
                 lines.append(f"mount -o remount,ro,bind {there}")
         inside = f'cd {shlex.quote(settings["WorkingDir"] or "/")} && exec "$@"'
         user = settings["User"].partition(":")[0] or "0"
-        lines.append(f'exec chroot --userspec={user}:65534 {root} sh -c {shlex.quote(inside)} sh "$@"')
+        # By its path, since the PATH here is the image's already.
+        lines.append(
+            f'exec {shutil.which("chroot")} --userspec={user}:65534 {root} sh -c {shlex.quote(inside)} sh "$@"'
+        )
         given = dict(line.partition("=")[::2] for line in settings["Env"]) | environment
         # The server is process 1 of its own process space, as in any container.
         process = subprocess.Popen(

@@ -10,7 +10,7 @@ import httptools
 
 from serve.http.request import Request
 from serve.protocol.compress import packed
-from serve.protocol.messages import Response, error_response
+from serve.protocol.messages import Pending, Response, error_response
 
 if TYPE_CHECKING:
     from serve.http.listener import Listener
@@ -164,6 +164,7 @@ class Connection(asyncio.Protocol):
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         request = Request(self._parser.get_method().decode("ascii"), target, query, self._headers, body, self._peer)
         request.keep_alive = self._parser.should_keep_alive()
+        request.connection = id(self)
         self._reset()
         if self._busy or self._waiting:
             self._waiting.append(request)
@@ -183,7 +184,7 @@ class Connection(asyncio.Protocol):
             self._busy = True
             answer.add_done_callback(lambda done: self._finish(request, done))
 
-    def _finish(self, request: Request, done: asyncio.Future[Response]) -> None:
+    def _finish(self, request: Request, done: Pending) -> None:
         self._busy = False
         if self._transport.is_closing():
             return

@@ -12,11 +12,11 @@ from typing import NamedTuple, TypeAlias
 
 from serve.http.connection import Connection
 from serve.http.request import Request
-from serve.protocol.messages import Response, error_response
+from serve.protocol.messages import Pending, Response, error_response
 
 _SWEEP_SECONDS = 0.25
 _TOGETHER = 8
-Application: TypeAlias = Callable[[Request], "Response | asyncio.Future[Response]"]
+Application: TypeAlias = Callable[[Request], "Response | Pending"]
 
 
 class Limits(NamedTuple):

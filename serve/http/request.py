@@ -27,9 +27,10 @@ class Request:
         body: as it was sent, whole.
         peer: the client's address.
         id: the client's `X-Request-Id`, or one of ours; empty until somebody needs it.
+        connection: a number that the requests of one open connection share; 0 where it is not known.
     """
 
-    __slots__ = ("body", "headers", "id", "keep_alive", "method", "peer", "query", "target")
+    __slots__ = ("body", "connection", "headers", "id", "keep_alive", "method", "peer", "query", "target")
 
     def __init__(
         self,
@@ -47,6 +48,7 @@ class Request:
         self.body = body
         self.peer = peer
         self.id = ""
+        self.connection = 0
         self.keep_alive = False
 
     def segments(self) -> list[str]:

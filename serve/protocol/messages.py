@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
@@ -24,6 +25,19 @@ class Response(NamedTuple):
     def status_line(self) -> str:
         """Status and phrase, as WSGI wants them."""
         return _STATUS_LINES[self.status]
+
+
+class Pending(Protocol):
+    """A response that comes later; an `asyncio.Future` is one."""
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> object:
+        """Call this with me once the response is there."""
+
+    def cancelled(self) -> bool:
+        """Whether there will be none."""
+
+    def result(self) -> Response:
+        """The response, once it is there."""
 
 
 class RequestError(PaddleportError):

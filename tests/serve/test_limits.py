@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import os
 import queue
 import re
+import signal
 import socket
 import threading
 import time
@@ -214,6 +216,47 @@ def test_batched_answers_equal_those_of_one_at_a_time(start_server, models):
     stats = server.request("GET", "/v2/models/cartpole/stats")[2]["model_stats"][0]
     assert stats["inference_count"] == 32
     assert stats["execution_count"] < 32
+
+
+@pytest.mark.parametrize(("batching", "runs"), [("auto", 3), ("off", 9)])
+def test_what_arrives_at_the_same_moment_runs_as_one_and_is_answered_each_for_itself(
+    start_server, models, batching, runs
+):
+    """The worker stands still while twelve clients send; then it sees all of them at once."""
+    server = start_server(models, "--batching", batching)
+    (worker,) = server.workers()
+    rows = [[0.0, 0.0, (index - 4) / 10, 0.1] for index in range(8)]
+    asked = [(ACT, {"observation": row}, 200) for row in rows]
+    # A batch of many runs by itself; bad ones and other policies spoil nothing.
+    asked += [(ACT, {"observations": rows * 2}, 200), (ACT, {"observation": ["bad"]}, 400)]
+    asked += [("/v1/policies/unruly/act", {"observation": [50, 0, 0, 0]}, 500)]
+    asked += [("/v1/policies/unruly/act", {"observation": [5, 2.5, 0, 0]}, 200)]
+    before = server.request("GET", "/v2/models/cartpole/stats")[2]["model_stats"][0]["execution_count"]
+    clients = [socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) for _ in asked]
+    # Each has asked once before, so that the worker knows the connection.
+    for client in clients:
+        client.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"true" in client.recv(65536)
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        for client, (path, content, _) in zip(clients, asked, strict=True):
+            body = json.dumps(content).encode()
+            client.sendall(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    answers = []
+    for client, (_, _, status) in zip(clients, asked, strict=True):
+        with client:
+            answer = client.recv(65536)
+        assert answer.startswith(f"HTTP/1.1 {status} ".encode()), answer
+        answers.append(json.loads(answer.partition(b"\r\n\r\n")[2]))
+    assert [answer["action"] for answer in answers[:8]] == [bundles.discrete_action(row) for row in rows]
+    assert answers[8]["actions"] == [bundles.discrete_action(row) for row in rows * 2]
+    assert answers[11]["action"] == [0.5, 0.25]
+    after = server.request("GET", "/v2/models/cartpole/stats")[2]["model_stats"][0]
+    assert after["inference_count"] == 8 + 16
+    assert after["execution_count"] - before <= runs
+    assert batching == "auto" or after["execution_count"] - before == runs
 
 
 def test_observations_far_from_the_training_are_counted_and_refused_on_request(start_server, models):
