@@ -146,7 +146,7 @@ def measure(subject: Subject, models: Path, policy: str, seconds: float) -> None
         process_group=0,  # not a session: the kernel shares a core between sessions, and wrk's would take half of it
     )  # fmt: skip
     try:
-        _first_answer(port, subject.path, body, headers, began + 60)
+        _first_answer(port, subject.path, body, headers, began + 150)  # Ray starts a cluster
         subject.start.append(time.monotonic() - began)
         for connections in CONNECTIONS:
             figures = _wrk(process.pid, port, subject.path, body, headers, connections, seconds)
