@@ -8,6 +8,7 @@ what is missing up to the environment's action is added.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
@@ -33,7 +34,7 @@ class Adopted:
 
     model: onnx.ModelProto
     outputs: tuple[str, ...]
-    transform: Literal["argmax", "affine"]
+    transform: Literal["argmax", "affine", "clip"]
     not_checked: tuple[str, ...] = field(default=())
 
 
@@ -113,10 +114,11 @@ def adopt(
     graph.name = "policy"
     _check(model)
     named = tuple(output.name for output in graph.output)
-    return Adopted(model, named, "affine" if isinstance(action, Box) else "argmax", _unknown(action, scale))
+    ways: dict[Scale, Literal["affine", "clip"]] = {"unit": "affine", "env": "clip"}
+    return Adopted(model, named, ways[scale] if isinstance(action, Box) else "argmax", _unknown(action, scale, named))
 
 
-def _unknown(action: Space, scale: Scale) -> tuple[str, ...]:
+def _unknown(action: Space, scale: Scale, outputs: Sequence[str]) -> tuple[str, ...]:
     said = [
         "that it equals the policy that was trained: there is no trainer to ask. Its returns below were measured with "
         "this file.",
@@ -126,6 +128,8 @@ def _unknown(action: Space, scale: Scale) -> tuple[str, ...]:
     if isinstance(action, Box):
         units = "the environment's units, clipped at the bounds" if scale == "env" else "[-1, 1], mapped to the bounds"
         said.append(f"that its action is in {units}, as `--actions {scale}` says.")
+    elif not set(outputs) & set(_CHOSEN_FROM):
+        said.append("that the scores behind its choice are finite: the file gives the choice alone.")
     return tuple(said)
 
 
@@ -255,12 +259,15 @@ class _Tail:
         self._node("Max", current, self._constant("low", limits["low"]), output="action")
         self._declare("action", kind, list(space.shape))
 
-    def more(self, role: str, value: onnx.ValueInfoProto) -> None:
-        """Another output, under our name, [batch] for the value and [batch, numbers] for others."""
-        sizes = [] if role == "value" else _shape(value)[1:] or [1]
-        if not all(sizes):
-            raise UsageError(f"The size of the output for {role!r} is not fixed", got=_signature(value))
+    def more(self, role: str, value: onnx.ValueInfoProto, space: Leaf) -> None:
+        """Another output, under our name and float32: [batch] for the value, [batch, numbers] for others."""
+        numbers = space.n if isinstance(space, Discrete) else math.prod(space.shape)
+        sizes = [] if role == "value" else [numbers]
         shaped = self._node("Reshape", value.name, self._constant(f"{role}.shape", np.array([-1, *sizes])))
+        if role == "log_std":  # often a parameter, the same for every observation
+            batch = self._node("Gather", self._node("Shape", OBSERVATION), self._constant("first", np.array([0])), axis=0)
+            everywhere = self._node("Concat", batch, self._constant("numbers", np.array(sizes)), axis=0)
+            shaped = self._node("Expand", shaped, everywhere)
         self._node("Cast", shaped, output=role, to=TensorProto.FLOAT)
         self._declare(role, TensorProto.FLOAT, sizes)
 
@@ -304,9 +311,14 @@ class _Tail:
 def _check(model: onnx.ModelProto) -> None:
     from export.canonical import check
 
+    training = [node.name for node in model.graph.node if node.op_type == "Dropout" and len(node.input) > 2]
+    if training:
+        raise GateError("The graph drops at random", got=", ".join(training), todo="Export it in evaluation mode")
     try:
         check(model)
     except GateError as error:
+        if not isinstance(error.__cause__, onnx.shape_inference.InferenceError):
+            raise
         raise GateError(
             "The graph is not valid once its batch is left open",
             got=error.got,

@@ -87,9 +87,13 @@ def adopt_file(request: Request) -> Outcome:
     )
     data = bytes(adopted.model.SerializeToString(deterministic=True))
     session = Session(data)
+    sampled = observation_sets(observation, None, request.seed).everything
+    check_shapes(session, adopted, rows_of(sampled, slice(0, 2)))
 
     def act(obs: Leaves) -> object:
-        return session.run(obs, ("action",))[0]
+        given = session.run(obs, ("action",))[0]
+        parity.check_actions(action, {"action": given}, "adopted")  # lest the environment be blamed
+        return given
 
     played = play_stage("the policy", act, request.environment, request.episodes, request.seed, keep=_VISITED)
     prove(session, adopted.outputs, action, observation_sets(observation, played.observations, request.seed))
@@ -103,6 +107,63 @@ def adopt_file(request: Request) -> Outcome:
 
     path = publish(request.models, draft, with_card)
     return Outcome(path, msgspec.structs.replace(draft, version=int(path.name)), played.statistics)
+
+
+def check_shapes(session: Session, adopted: Adopted, obs: Leaves) -> None:
+    """Run the graph once: what it declares need not be what it gives.
+
+    Args:
+        session: of the wrapped graph.
+        adopted: what it declares.
+        obs: two observations.
+
+    Raises:
+        UsageError: it gives too many numbers for each observation, or too few.
+    """
+    count = batch_size(obs)
+    try:
+        given = dict(zip(adopted.outputs, session.run(obs, adopted.outputs), strict=True))
+    except ArtifactError as error:
+        raise UsageError(
+            "The graph does not run on observations of this environment, or its outputs have other sizes than an "
+            "action has here",
+            got=error.got or error,
+            todo="Look at its inputs and outputs, and say by --output which is what",
+        ) from error
+    for output in tensor_infos(adopted.model.graph.output):
+        shape = given[output.name].shape
+        if shape != (count, *output.shape):
+            raise UsageError(
+                f"The output taken as {output.name!r} has another size",
+                expected=f"{math.prod(output.shape)} numbers for each observation",
+                got=f"{given[output.name].size} for {count} observations",
+                todo="Say by --output NAME:ROLE which output is what",
+            )
+
+
+def check_agreement(outputs: Outputs, manifest: ActionTransform, space: Space) -> None:
+    """The action has to be the one that the other outputs lead to, or a drawn action would come from elsewhere.
+
+    Raises:
+        GateError: it is another one.
+    """
+    values = outputs.get("logits", outputs.get("q_values"))
+    if isinstance(space, Discrete) and values is not None:
+        wrong = (values.argmax(axis=1) + space.start != outputs["action"]) & decided(
+            space, values, parity.TOLERANCE, len(values)
+        )
+    elif isinstance(space, Box) and "mean" in outputs:
+        expected = to_action(space, outputs["mean"].astype(np.float64), manifest.kind)
+        wrong = ~np.isclose(outputs["action"], expected, rtol=1e-4, atol=1e-4).reshape(len(expected), -1).all(axis=1)
+    else:
+        return
+    if wrong.any():
+        raise GateError(
+            "The policy's action is not the one that its other outputs lead to",
+            expected="the largest of logits or Q-values" if values is not None else f"its mean, by {manifest.kind!r}",
+            got=f"another one on {int(wrong.sum())} of {len(wrong)} observations",
+            todo="Take the outputs that belong together by --output, and the right --actions env or unit",
+        )
 
 
 def prove(session: Session, names: Sequence[str], action: Space, sets: ObservationSets) -> None:

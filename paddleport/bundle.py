@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import zipfile
 from collections.abc import Sequence
@@ -12,14 +13,20 @@ import numpy as np
 
 from paddleport import sealed
 from paddleport.errors import ArtifactError, UsageError
-from paddleport.manifest import GOLDEN, MANIFEST, SCHEMA_VERSION, Manifest, PrecisionInfo
+from paddleport.manifest import GOLDEN, MANIFEST, SCHEMA_VERSION, Manifest, PrecisionInfo, check_name
 from paddleport.onnx_file import keeps_data_elsewhere
 from paddleport.session import DEFAULT_PROVIDERS, Session
-from paddleport.spaces import Array, MultiBinary, MultiDiscrete, Space, leaf_spaces
+from paddleport.spaces import OBSERVATION, Array, Box, Discrete, MultiBinary, MultiDiscrete, Space, leaf_spaces
 
 _TENSOR_TYPES = {
     *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
     *("float16", "float32", "float64"),
+}
+_TRANSFORMS: dict[type, tuple[str, ...]] = {
+    Discrete: ("argmax",),
+    MultiDiscrete: ("argmax",),
+    MultiBinary: ("threshold",),
+    Box: ("affine", "tanh", "clip"),
 }
 _FILE_LIMIT = 2**30
 _GOLDEN_LIMIT = 256 * 2**20
@@ -148,10 +155,13 @@ def replay_golden(bundle: Bundle, precision: str, session: Session) -> float:
             raise _not_golden(bundle, precision, given.name, f"type {recorded.dtype} and shape {recorded.shape}")
     tolerance = bundle.precision(precision).tolerance
     largest = 0.0
-    for name, got in zip(names, session.run(feeds, names), strict=True):
+    outputs = dict(zip(names, session.run(feeds, names), strict=True))
+    for name, got in outputs.items():
         expected = golden[f"{precision}.{name}"]
         if (got.shape, got.dtype) != (expected.shape, expected.dtype):
             raise _not_golden(bundle, precision, name, f"shape {got.shape} and type {got.dtype}")
+    for name, got in outputs.items():
+        expected = golden[f"{precision}.{name}"]
         if expected.dtype.kind == "i":
             values = golden.get(f"{precision}.logits", golden.get(f"{precision}.q_values"))
             if (got != expected)[decided(bundle.manifest.action_space, values, tolerance, len(got))].any():
@@ -221,6 +231,22 @@ def _verified_contents(folder: Path, manifest: Manifest) -> dict[str, bytes]:
 
 
 def _check_completeness(folder: Path, manifest: Manifest) -> None:
+    try:
+        check_name(manifest.name)
+    except UsageError as error:
+        raise ArtifactError(
+            f"{folder / MANIFEST} has a name that no policy can have",
+            expected=error.expected,
+            got=error.got,
+            todo=_RESTORE,
+        ) from error
+    if not 0 < manifest.version < 10**9:
+        raise ArtifactError(
+            f"{folder / MANIFEST} has a version that none can have",
+            expected="1 to 999999999",
+            got=manifest.version,
+            todo=_RESTORE,
+        )
     if not manifest.precisions or not manifest.inputs or "action" not in {output.name for output in manifest.outputs}:
         expected = "at least one precision, one input and the output 'action'"
         raise ArtifactError(f"{folder / MANIFEST} describes no policy", expected=expected, todo=_RESTORE)
@@ -235,9 +261,50 @@ def _check_completeness(folder: Path, manifest: Manifest) -> None:
         raise ArtifactError(
             f"{folder / MANIFEST} describes inputs that are not its observations", expected=expected, todo=_RESTORE
         )
+    _check_outputs(folder, manifest)
     needed = {GOLDEN} | {info.file for info in manifest.precisions.values()}
     if missing := needed - manifest.files.keys():
         raise ArtifactError(f"{folder / MANIFEST} does not list {', '.join(sorted(missing))}", todo=_RESTORE)
+
+
+def _check_outputs(folder: Path, manifest: Manifest) -> None:
+    """The outputs that we know have to be those of the action space, and so does the way from them to an action."""
+    space = manifest.action_space
+    transforms = _TRANSFORMS.get(type(space))
+    if transforms is None:
+        raise ArtifactError(f"{folder / MANIFEST} has an action space that no policy has", got=type(space).__name__)
+    action = leaf_spaces(space)[OBSERVATION]
+    size = math.prod(action.shape)
+    choices = sum(space.nvec) if isinstance(space, MultiDiscrete) else getattr(space, "n", size)
+    wanted: dict[str, tuple[str, tuple[int, ...]]] = {
+        "action": (action.dtype, action.shape),
+        "value": ("float32", ()),
+        **dict.fromkeys(("mean", "log_std"), ("float32", (size,))),
+        **dict.fromkeys(("logits", "q_values"), ("float32", (choices,))),
+    }
+    names = [output.name for output in manifest.outputs]
+    wrong = [
+        f"{output.name} of {output.dtype}{list(output.shape)}"
+        for output in manifest.outputs
+        if names.count(output.name) > 1 or (output.dtype, output.shape) != wanted.get(output.name)
+    ]
+    if wrong:
+        expected = ", ".join(
+            f"{name} of {wanted[name][0]}{list(wanted[name][1])}" for name in dict.fromkeys(names) if name in wanted
+        )
+        raise ArtifactError(
+            f"{folder / MANIFEST} describes outputs that are not those of its action space",
+            expected=f"{expected}, each once",
+            got=", ".join(wrong),
+            todo=_RESTORE,
+        )
+    if manifest.action_transform.kind not in transforms:
+        raise ArtifactError(
+            f"{folder / MANIFEST} leads to its actions in a way that its action space does not have",
+            expected=" or ".join(transforms),
+            got=manifest.action_transform.kind,
+            todo=_RESTORE,
+        )
 
 
 def _check_whole(path: Path, model: bytes) -> None:

@@ -76,10 +76,10 @@ class ActionTransform(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     `argmax`: the action is `start + argmax(logits)`; MultiDiscrete: of each part of `logits`, `splits` wide.
     `threshold`: 1 where `logits` > 0. `affine`: clip `mean` to [-1, 1], then map that interval to the bounds;
     dimensions without two finite bounds pass through and are clipped to what bound they have. `tanh`: the same with
-    tanh in the clip's place.
+    tanh in the clip's place. `clip`: `mean` is in the action's own units, clipped to the bounds.
     """
 
-    kind: Literal["argmax", "threshold", "affine", "tanh"]
+    kind: Literal["argmax", "threshold", "affine", "tanh", "clip"]
     splits: tuple[int, ...] = ()
     """Widths of the parts that `logits` consists of; empty where it is one."""
 

@@ -42,7 +42,7 @@ def sample(manifest: Manifest, outputs: Mapping[str, Array], rng: np.random.Gene
     if isinstance(space, Box):
         noise = rng.standard_normal(outputs["mean"].shape)
         drawn = outputs["mean"] + np.exp(outputs["log_std"].astype(np.float64)) * noise
-        return to_bounds(space, drawn, squash=manifest.action_transform.kind == "tanh")
+        return to_action(space, drawn, manifest.action_transform.kind)
     logits = outputs["logits"].astype(np.float64)
     if isinstance(space, MultiBinary):
         on: Array = rng.random(logits.shape) < 1.0 / (1.0 + np.exp(-np.clip(logits, -500, 500)))
@@ -65,14 +65,26 @@ def probabilities(manifest: Manifest, logits: Array) -> Array:
     return np.concatenate([_softmax(part) for part in np.split(values, splits, axis=1)], axis=1)
 
 
-def to_bounds(space: Box, drawn: Array, *, squash: bool) -> Array:
-    """Numbers [batch, size] in [-1, 1] coordinates as actions; dimensions without two finite bounds pass through."""
+def to_action(space: Box, numbers: Array, kind: str) -> Array:
+    """What a mean, or what was drawn around it, is as an action.
+
+    Args:
+        space: the action space.
+        numbers: [batch, size].
+        kind: how, as `ActionTransform` says: `affine`, `tanh` or `clip`. Where a dimension lacks one of its bounds, the
+            first two leave it as it is, but for the other.
+
+    Returns:
+        [batch, …] in the space's shape, type and bounds.
+    """
     low, high = (bound.reshape(-1) for bound in space.bounds())
-    bounded = np.isfinite(low) & np.isfinite(high)
-    unit = np.tanh(drawn) if squash else np.clip(drawn, -1.0, 1.0)
-    middle = np.where(bounded, (np.where(bounded, high, 0.0) + np.where(bounded, low, 0.0)) / 2, 0.0)
-    half = np.where(bounded, (np.where(bounded, high, 0.0) - np.where(bounded, low, 0.0)) / 2, 1.0)
-    action = np.where(bounded, unit, drawn) * half + middle
+    action = numbers
+    if kind != "clip":
+        bounded = np.isfinite(low) & np.isfinite(high)
+        unit = np.tanh(numbers) if kind == "tanh" else np.clip(numbers, -1.0, 1.0)
+        middle = np.where(bounded, (np.where(bounded, high, 0.0) + np.where(bounded, low, 0.0)) / 2, 0.0)
+        half = np.where(bounded, (np.where(bounded, high, 0.0) - np.where(bounded, low, 0.0)) / 2, 1.0)
+        action = np.where(bounded, unit, numbers) * half + middle
     inside: Array = np.clip(action, low, high).astype(space.dtype).reshape(-1, *space.shape)
     return inside
 
