@@ -120,7 +120,7 @@ def adopt(
 
 def _unknown(action: Space, scale: Scale, outputs: Sequence[str]) -> tuple[str, ...]:
     said = [
-        "that it equals the policy that was trained: there is no trainer to ask. Its returns below were measured with "
+        "that it equals the policy that was trained: there is no trainer to ask. Its returns were measured with "
         "this file.",
         "whether its observations have to be normalised, stacked or scaled before they enter: a file does not say. "
         "A return far below the one in training is the sign.",
@@ -208,7 +208,7 @@ def _give_outputs(graph: onnx.GraphProto, action: Leaf, roles: Mapping[str, str]
         builder.numbers(action, by_role, scale)
     for role in OUTPUTS[1:]:
         if role in by_role:
-            builder.more(role, by_role[role])
+            builder.more(role, by_role[role], action)
     return builder.nodes
 
 
@@ -247,13 +247,17 @@ class _Tail:
                 "The graph's action is not of real numbers", expected=describe(space), got=_signature(value)
             )
         low, high = (bound.reshape(1, *space.shape) for bound in space.bounds())
-        current = self._node("Reshape", value.name, self._constant("shape", np.array([-1, *space.shape])))
-        current = self._node("Cast", current, to=TensorProto.DOUBLE)
+        current = value.name
+        if _shape(value)[1:] != list(space.shape):
+            current = self._node("Reshape", current, self._constant("shape", np.array([-1, *space.shape])))
+        theirs = value.type.tensor_type.elem_type
         if scale == "unit":
-            current = self._to_bounds(current, space, low, high)
+            current = self._to_bounds(self._node("Cast", current, to=TensorProto.DOUBLE), space, low, high)
+            theirs = TensorProto.DOUBLE
         # In the action's own type, so that a bound that it cannot hold exactly is not overstepped by rounding.
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(space.dtype))
-        current = self._node("Cast", current, to=kind)
+        if theirs != kind:
+            current = self._node("Cast", current, to=kind)
         limits = {name: bound.astype(space.dtype) for name, bound in (("high", high), ("low", low))}
         current = self._node("Min", current, self._constant("high", limits["high"]))
         self._node("Max", current, self._constant("low", limits["low"]), output="action")
@@ -265,7 +269,9 @@ class _Tail:
         sizes = [] if role == "value" else [numbers]
         shaped = self._node("Reshape", value.name, self._constant(f"{role}.shape", np.array([-1, *sizes])))
         if role == "log_std":  # often a parameter, the same for every observation
-            batch = self._node("Gather", self._node("Shape", OBSERVATION), self._constant("first", np.array([0])), axis=0)
+            batch = self._node(
+                "Gather", self._node("Shape", OBSERVATION), self._constant("first", np.array([0])), axis=0
+            )
             everywhere = self._node("Concat", batch, self._constant("numbers", np.array(sizes)), axis=0)
             shaped = self._node("Expand", shaped, everywhere)
         self._node("Cast", shaped, output=role, to=TensorProto.FLOAT)

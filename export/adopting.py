@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import onnx
 
 from export import golden, parity
@@ -14,12 +16,12 @@ from export.adopt import Adopted, Scale, adopt, parse_outputs, read_model
 from export.canonical import tensor_infos
 from export.metadata import describe_itself
 from export.model_card import model_card
-from export.observations import ObservationSets, observation_sets
+from export.observations import ObservationSets, observation_sets, plainest
 from export.precisions import FILES, play_stage
 from export.publish import npz_bytes, publish
 from paddleport import __version__
 from paddleport.bundle import decided, row_error
-from paddleport.errors import GateError
+from paddleport.errors import ArtifactError, GateError, UsageError
 from paddleport.features import statistics_of
 from paddleport.files import sha256_bytes
 from paddleport.manifest import (
@@ -31,8 +33,9 @@ from paddleport.manifest import (
     Provenance,
     ReturnStatistics,
 )
+from paddleport.sampling import to_action
 from paddleport.session import Session
-from paddleport.spaces import Leaves, Space, rows_of
+from paddleport.spaces import Box, Discrete, Leaves, Space, batch_size, joined, rows_of
 from train.checkpointing import now
 from train.environments import describe_environment
 from train.episodes import Episodes
@@ -87,8 +90,8 @@ def adopt_file(request: Request) -> Outcome:
     )
     data = bytes(adopted.model.SerializeToString(deterministic=True))
     session = Session(data)
-    sampled = observation_sets(observation, None, request.seed).everything
-    check_shapes(session, adopted, rows_of(sampled, slice(0, 2)))
+    one = plainest(observation)
+    check_shapes(session, adopted, joined([one, one]))
 
     def act(obs: Leaves) -> object:
         given = session.run(obs, ("action",))[0]
@@ -96,7 +99,9 @@ def adopt_file(request: Request) -> Outcome:
         return given
 
     played = play_stage("the policy", act, request.environment, request.episodes, request.seed, keep=_VISITED)
-    prove(session, adopted.outputs, action, observation_sets(observation, played.observations, request.seed))
+    sets = observation_sets(observation, played.observations, request.seed)
+    prove(session, adopted.outputs, action, sets)
+    check_agreement(parity.run_onnx(session, sets.everything, adopted.outputs), adopted.transform, action)
     draft = _manifest(request, source, adopted, (environment, observation, action), played)
     rows = golden.golden_observations(observation, played.observations)
     files = {_NAME: data, GOLDEN: npz_bytes(golden.golden_arrays(rows, {"float32": session}, adopted.outputs))}
@@ -141,7 +146,7 @@ def check_shapes(session: Session, adopted: Adopted, obs: Leaves) -> None:
             )
 
 
-def check_agreement(outputs: Outputs, manifest: ActionTransform, space: Space) -> None:
+def check_agreement(outputs: parity.Outputs, kind: str, space: Space) -> None:
     """The action has to be the one that the other outputs lead to, or a drawn action would come from elsewhere.
 
     Raises:
@@ -153,14 +158,14 @@ def check_agreement(outputs: Outputs, manifest: ActionTransform, space: Space) -
             space, values, parity.TOLERANCE, len(values)
         )
     elif isinstance(space, Box) and "mean" in outputs:
-        expected = to_action(space, outputs["mean"].astype(np.float64), manifest.kind)
+        expected = to_action(space, outputs["mean"].astype(np.float64), kind)
         wrong = ~np.isclose(outputs["action"], expected, rtol=1e-4, atol=1e-4).reshape(len(expected), -1).all(axis=1)
     else:
         return
     if wrong.any():
         raise GateError(
             "The policy's action is not the one that its other outputs lead to",
-            expected="the largest of logits or Q-values" if values is not None else f"its mean, by {manifest.kind!r}",
+            expected="the largest of logits or Q-values" if values is not None else f"its mean, by {kind!r}",
             got=f"another one on {int(wrong.sum())} of {len(wrong)} observations",
             todo="Take the outputs that belong together by --output, and the right --actions env or unit",
         )

@@ -115,12 +115,21 @@ def _action_rule(manifest: Manifest) -> str:
         return f"`logits` are parts of {parts}; the action is the largest of each. Sample from each part's softmax."
     if transform.kind == "threshold":
         return "The action is 1 where `logits` are above 0; sample 1 with the probability sigmoid(`logits`)."
+    if transform.kind == "argmax" and "logits" not in {output.name for output in manifest.outputs}:
+        return "The action is a choice; there is no distribution to sample from."
     if transform.kind == "argmax":
         return "The action is the one with the largest of `logits`; sample from their softmax to act at random."
     if transform.kind == "tanh":
         return (
             "The action is tanh(`mean`), mapped from [-1, 1] to the bounds (a dimension without two finite bounds is "
             "passed through); sample a Gaussian of `mean` and exp(`log_std`) before the tanh to act at random."
+        )
+    if not {"mean", "log_std"} <= {output.name for output in manifest.outputs}:
+        return "The action is in the environment's units and bounds; there is no distribution to sample from."
+    if transform.kind == "clip":
+        return (
+            "The action is `mean`, clipped to the bounds; sample a Gaussian of `mean` and exp(`log_std`) before the "
+            "clip to act at random."
         )
     return (
         "The action is `mean`, clipped to [-1, 1] and mapped to the bounds (a dimension without two finite bounds is "

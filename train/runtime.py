@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import signal
+import sys
+import threading
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 from threadpoolctl import threadpool_limits
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 def load_paddle(threads: int = 1) -> ModuleType:
@@ -31,9 +38,34 @@ def load_paddle(threads: int = 1) -> ModuleType:
     if _is_amd():
         # MKL takes its slow generic kernels on AMD unless told which Intel processor to take it for.
         os.environ.setdefault("MKL_DEBUG_CPU_TYPE", "5")
-    with warnings.catch_warnings():
+    if "paddle" in sys.modules:
+        return sys.modules["paddle"]
+    with _signals_held(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a hint to install ccache, which is only for building extensions
-        return importlib.import_module("paddle")
+        paddle = importlib.import_module("paddle")
+        # It takes SIGTERM for a crash and prints its stack from within the handler, where it can lock itself up.
+        paddle.disable_signal_handler()
+    return paddle
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait for the end: in the middle of an extension's start they become its ImportError.
+
+    However the block leaves their handlers, they are as before afterwards.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not set by Python
+        if came:
+            os.kill(os.getpid(), came[0])
 
 
 def _limit_numpy(threads: str) -> None:

@@ -65,7 +65,15 @@ def read_program(model: onnx.ModelProto, manifest: Manifest) -> Program:
             got=f"{describe(obs_space)} and {describe(action_space)}",
             todo="The targets ort and web take every policy",
         )
-    head = next(output.name for output in manifest.outputs if output.name in _HEADS)
+    # An adopted policy may give its action alone; where that is a choice, there is nothing to compare a choice by.
+    head = next((output.name for output in manifest.outputs if output.name in _HEADS), "action")
+    if head == "action" and isinstance(action_space, Discrete):
+        raise GateError(
+            "The target c does not take this policy",
+            expected="one that gives its logits or Q-values beside the action",
+            got=", ".join(output.name for output in manifest.outputs),
+            todo="Adopt it again with --output NAME:logits; the targets ort and web take every policy",
+        )
     graph = Graph(model, ("action", head))
     obs = Value(obs_space.dtype, obs_space.size)
     reader = _Reader(graph, Tensor(obs, np.arange(obs.size).reshape(obs_space.shape)))

@@ -179,3 +179,123 @@ def test_an_adopted_policy_is_compared_and_served_like_any_other(tmp_path):
     difference = diff_command.run(diff_command.parse([first, second]))
     assert [change.what for change in difference.changes] == ["version"]
     assert difference.agreement[0].actions == 1.0
+
+
+PENDULUM = ("Pendulum-v1", (3,))
+CARTPOLE = ("CartPole-v1", (4,))
+
+
+def publish_foreign(tmp_path, task, model, *options):
+    """Adopt a model for an environment; the published policy."""
+    environment, _ = task
+    path = tmp_path / "their.onnx"
+    onnx.save(model, path)
+    arguments = [str(path), "--env", environment, "--models", str(tmp_path / "models"), "--episodes", "2", *options]
+    return Policy.load(adopt_command.run(adopt_command.parse(arguments)).bundle)
+
+
+def linear(task, outputs, nodes, constants=()):
+    return foreign(outputs, nodes, constants, given=("input", TensorProto.FLOAT, ["n", *task[1]]))
+
+
+def gaussian(log_std, shape):
+    """A mean in the environment's units, and a log_std that is a parameter, of this shape."""
+    nodes = [
+        helper.make_node("MatMul", ["input", "w"], ["mean"]),
+        helper.make_node("Identity", ["parameter"], ["log_std"]),
+    ]
+    outputs = [("mean", TensorProto.FLOAT, ["n", 1]), ("log_std", TensorProto.FLOAT, shape)]
+    constants = [("w", np.float32([[1.0], [0.5], [0.25]])), ("parameter", np.full(shape, log_std, np.float32))]
+    return linear(PENDULUM, outputs, nodes, constants)
+
+
+@pytest.mark.parametrize("shape", [[1], [1, 1]])
+def test_actions_are_drawn_in_the_units_that_the_mean_has(tmp_path, shape):
+    policy = publish_foreign(tmp_path, PENDULUM, gaussian(-20.0, shape))
+    obs = np.float32([[0.1, 0.2, 0.3], [0.5, 0.5, 0.5], [-3, -3, -3]])
+    np.testing.assert_allclose(policy.act_batch(obs), [[0.275], [0.875], [-2.0]], rtol=1e-6)
+    drawn = policy.act_batch(obs, deterministic=False, rng=np.random.default_rng(0))
+    np.testing.assert_allclose(drawn, policy.act_batch(obs), rtol=1e-6)
+    wide = publish_foreign(tmp_path, PENDULUM, gaussian(np.log(0.5), shape))
+    many = wide.act_batch(np.zeros((4000, 3), np.float32), deterministic=False, rng=np.random.default_rng(0))
+    assert abs(many.std() - 0.5) < 0.02
+
+
+def test_a_mean_in_the_unit_interval_is_drawn_there_too(tmp_path):
+    policy = publish_foreign(tmp_path, PENDULUM, gaussian(-20.0, [1]), "--actions", "unit")
+    obs = np.float32([[0.1, 0.2, 0.3]])
+    np.testing.assert_allclose(policy.act_batch(obs), [[0.55]], rtol=1e-6)
+    drawn = policy.act_batch(obs, deterministic=False, rng=np.random.default_rng(0))
+    np.testing.assert_allclose(drawn, [[0.55]], rtol=1e-6)
+
+
+def choosing(kind):
+    """Logits, and an action that is the largest or the smallest of them."""
+    nodes = [
+        helper.make_node("MatMul", ["input", "w"], ["logits"]),
+        helper.make_node(kind, ["logits"], ["action"], axis=1, keepdims=0),
+    ]
+    outputs = [("action", TensorProto.INT64, ["n"]), ("logits", TensorProto.FLOAT, ["n", 2])]
+    return linear(CARTPOLE, outputs, nodes, [("w", np.float32(np.eye(4, 2)))])
+
+
+def test_an_action_that_its_logits_contradict_is_refused(tmp_path):
+    assert publish_foreign(tmp_path, CARTPOLE, choosing("ArgMax")).act(np.float32([1, 0, 0, 0])) == 0
+    with pytest.raises(GateError, match="not the one that its other outputs lead to"):
+        publish_foreign(tmp_path, CARTPOLE, choosing("ArgMin"))
+
+
+def wide_action(declared):
+    """Two numbers where Pendulum takes one."""
+    node = helper.make_node("MatMul", ["input", "w"], ["action"])
+    return linear(PENDULUM, [("action", TensorProto.FLOAT, declared)], [node], [("w", np.float32(np.eye(3, 2)))])
+
+
+def two_choices(declared):
+    """Two choices where CartPole takes one."""
+    nodes = [
+        helper.make_node("MatMul", ["input", "w"], ["x"]),
+        helper.make_node("Cast", ["x"], ["action"], to=TensorProto.INT64),
+    ]
+    return linear(CARTPOLE, [("action", TensorProto.INT64, declared)], nodes, [("w", np.float32(np.eye(4, 2)))])
+
+
+@pytest.mark.parametrize(
+    ("task", "model"),
+    [(PENDULUM, wide_action(["n", 2])), (PENDULUM, wide_action(["n", "k"])), (CARTPOLE, two_choices(["n", "k"]))],
+)
+def test_an_action_of_another_size_is_refused(tmp_path, task, model):
+    with pytest.raises(UsageError, match="another size|other sizes"):
+        publish_foreign(tmp_path, task, model)
+    assert not (tmp_path / "models").exists()
+
+
+def test_an_action_that_is_not_finite_is_the_policy_s_fault_and_not_the_environment_s(tmp_path):
+    node = helper.make_node("Div", ["input", "zero"], ["all"])
+    take = helper.make_node("Gather", ["all", "first"], ["action"], axis=1)
+    constants = [("zero", np.float32([0.0])), ("first", np.array([0]))]
+    model = linear(PENDULUM, [("action", TensorProto.FLOAT, ["n", 1])], [node, take], constants)
+    with pytest.raises(GateError, match="adopted policy's 'action' is not finite|acts outside"):
+        publish_foreign(tmp_path, PENDULUM, model)
+
+
+def test_what_draws_at_random_is_refused(tmp_path):
+    constants = [("w", np.float32(np.eye(3, 1))), ("ratio", np.float32(0.5)), ("training", np.array(True))]
+    nodes = [
+        helper.make_node("MatMul", ["input", "w"], ["x"]),
+        helper.make_node("Dropout", ["x", "ratio", "training"], ["action"]),
+    ]
+    model = linear(PENDULUM, [("action", TensorProto.FLOAT, ["n", 1])], nodes, constants)
+    with pytest.raises(GateError, match="drops at random"):
+        publish_foreign(tmp_path, PENDULUM, model)
+
+
+def test_a_choice_alone_says_that_its_scores_were_not_seen(tmp_path):
+    manifest = Policy.load(adopted(tmp_path, "ppo-cartpole").bundle).manifest
+    assert any("scores behind its choice" in sentence for sentence in manifest.not_checked)
+
+
+def test_the_card_of_an_adopted_policy_says_what_it_gives(tmp_path):
+    card = (Path(adopted(tmp_path, "ppo-pendulum").bundle) / "README.md").read_text()
+    assert "in the environment's units and bounds; there is no distribution" in card
+    assert "clipped to [-1, 1]" not in card
