@@ -28,6 +28,10 @@ class Thermostat(gymnasium.Env[np.ndarray, np.ndarray]):
         np.array([-20, -30, 10, 0], np.float32), np.array([50, 40, 30, 24], np.float32), dtype=np.float32
     )
     action_space = spaces.Box(np.array([0.0], np.float32), np.array([2.5], np.float32))
+    # They go with the policy: into its card, its C header, and a server takes observations by these names.
+    observation_names = ("room", "outside", "set point", "hour")
+    observation_units = ("°C", "°C", "°C", "h")
+    action_names, action_units = ("power",), ("kW",)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -272,7 +272,8 @@ def _check_outputs(folder: Path, manifest: Manifest) -> None:
     space = manifest.action_space
     transforms = _TRANSFORMS.get(type(space))
     if transforms is None:
-        raise ArtifactError(f"{folder / MANIFEST} has an action space that no policy has", got=type(space).__name__)
+        got = type(space).__name__
+        raise ArtifactError(f"{folder / MANIFEST} has an action space that no policy has", got=got, todo=_RESTORE)
     action = leaf_spaces(space)[OBSERVATION]
     size = math.prod(action.shape)
     choices = sum(space.nvec) if isinstance(space, MultiDiscrete) else getattr(space, "n", size)

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from paddleport.checkpoint import Checkpoint
-from paddleport.errors import GateError
+from paddleport.errors import ArtifactError, GateError
 from paddleport.files import sha256_bytes
 from paddleport.progress import stage
 from paddleport.spaces import Array, Leaves, batch_size
@@ -31,6 +32,7 @@ _WHAT = "The fake-quantized policy"
 _ROWS_A_ROUND = 8192
 _BATCH, _IMAGE_BATCH = 256, 64
 _UPDATES, _IMAGE_UPDATES = 400, 60
+_VALUE_ERROR = 0.25
 
 
 @dataclass(frozen=True)
@@ -100,11 +102,15 @@ def quantize_run(request: Request) -> tuple[Path, Quantization]:
     """
     checkpoint = request.checkpoint
     network = network_of(checkpoint, trust_code=request.trust_code)
+    _check_weights(checkpoint)
     check_layers(network, _named(request))
+    if request.qat.resume:
+        qat_state.check_unfinished(request.run)
     observations = _observations(network, request)
     environment = checkpoint.state.environment.id
     reference = Reference.play(network, environment, request.episodes, request.seed)
     candidate, report = _accepted(request, reference, observations)
+    _warn_of_value(candidate, reference)
     document = Quantization(
         method=candidate.method,
         observer=candidate.observer,
@@ -127,6 +133,30 @@ def quantize_run(request: Request) -> tuple[Path, Quantization]:
     if candidate.method == "qat":
         qat_state.remove(request.run)
     return path, document
+
+
+def _check_weights(checkpoint: Checkpoint) -> None:
+    wrong = [name for name, array in checkpoint.policy_tensors().items() if not np.isfinite(array).all()]
+    if wrong:
+        raise ArtifactError(
+            "The policy holds weights that are no finite numbers",
+            expected="a policy whose training went well",
+            got=", ".join(wrong[:3]),
+            todo="Take an earlier checkpoint: --checkpoint step-N",
+        )
+
+
+def _warn_of_value(candidate: _Candidate, reference: Reference) -> None:
+    """The gate judges how the policy acts; the value it gives beside is nothing that it acts by."""
+    if "value" not in reference.outputs:
+        return
+    moved = answers(candidate.twin(), reference.observations)
+    error = output_error(reference.outputs, moved, ("value",))
+    if error > _VALUE_ERROR:
+        _say(
+            f"The policy acts as before, but its value is off by {error:.2g} of its own deviation. Who reads it takes "
+            "it from float32, another --observer, or keeps the value's layers in float: --keep-float value_head"
+        )
 
 
 def unfinished(run: Path) -> Path:

@@ -84,6 +84,17 @@ def write(run: Path, settings: Settings, progress: Progress) -> None:
         (folder / STATE).write_bytes(sealed.seal(state))
 
 
+def check_unfinished(run: Path) -> None:
+    """See, before anything that takes long, that there is a training to go on with.
+
+    Raises:
+        UsageError: there is none.
+    """
+    folder = folder_of(run)
+    if not folder.is_dir():
+        raise UsageError("There is no unfinished QAT to resume", expected=str(folder), todo="Leave --resume out")
+
+
 def read(run: Path, settings: Settings) -> Progress:
     """The training that a run keeps.
 
@@ -91,9 +102,8 @@ def read(run: Path, settings: Settings) -> Progress:
         ArtifactError: it is damaged.
         UsageError: there is none, or it was begun under other settings.
     """
+    check_unfinished(run)
     folder = folder_of(run)
-    if not folder.is_dir():
-        raise UsageError("There is no unfinished QAT to resume", expected=str(folder), todo="Leave --resume out")
     state = sealed.unseal(folder / STATE, State, SCHEMA_VERSION)
     if state.settings != settings:
         before, now = msgspec.to_builtins(state.settings), msgspec.to_builtins(settings)

@@ -265,7 +265,7 @@ def two_choices(declared):
     [(PENDULUM, wide_action(["n", 2])), (PENDULUM, wide_action(["n", "k"])), (CARTPOLE, two_choices(["n", "k"]))],
 )
 def test_an_action_of_another_size_is_refused(tmp_path, task, model):
-    with pytest.raises(UsageError, match="another size|other sizes"):
+    with pytest.raises(UsageError, match=r"another size|other sizes"):
         publish_foreign(tmp_path, task, model)
     assert not (tmp_path / "models").exists()
 
@@ -275,7 +275,7 @@ def test_an_action_that_is_not_finite_is_the_policy_s_fault_and_not_the_environm
     take = helper.make_node("Gather", ["all", "first"], ["action"], axis=1)
     constants = [("zero", np.float32([0.0])), ("first", np.array([0]))]
     model = linear(PENDULUM, [("action", TensorProto.FLOAT, ["n", 1])], [node, take], constants)
-    with pytest.raises(GateError, match="adopted policy's 'action' is not finite|acts outside"):
+    with pytest.raises(GateError, match=r"policy.s .action. is not finite|acts outside"):
         publish_foreign(tmp_path, PENDULUM, model)
 
 

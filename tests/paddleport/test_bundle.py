@@ -12,7 +12,8 @@ from export.publish import npz_bytes
 from paddleport import bundle as bundle_module
 from paddleport.bundle import Bundle, locate, row_error, versions_in
 from paddleport.errors import ArtifactError, UsageError
-from paddleport.manifest import GOLDEN, MANIFEST, SCHEMA_VERSION, TensorInfo
+from paddleport.manifest import GOLDEN, MANIFEST, SCHEMA_VERSION, ActionTransform, TensorInfo
+from paddleport.spaces import DictSpace, Discrete
 
 _FILES = ("manifest.json", "policy.onnx", "policy.int8.onnx", "golden.npz", "README.md")
 
@@ -129,6 +130,61 @@ def test_a_manifest_without_a_policy_is_refused(bundle, refused, describe_anew, 
 def test_a_tensor_of_no_known_type_is_refused(bundle, refused, describe_anew, dtype):
     describe_anew(bundle, inputs=(TensorInfo(name="obs", dtype=dtype, shape=(4,)),))
     refused(bundle, "describes a tensor of no known type")
+
+
+@pytest.mark.parametrize(
+    "name", ["", "../../x", "x\n$(shell touch owned)\n#", "x */ int evil = 1; /*", "-rf", "a b", "政策", "a" * 65]
+)
+def test_a_name_that_no_policy_can_have_is_refused(bundle, refused, describe_anew, name):
+    """It goes into paths, URLs, and the Makefile and the C that `paddleport edge` writes."""
+    describe_anew(bundle, name=name)
+    refused(bundle, "has a name that no policy can have")
+
+
+@pytest.mark.parametrize("version", [0, -1, 10**9, 2**62])
+def test_a_version_that_none_can_have_is_refused(bundle, refused, describe_anew, version):
+    describe_anew(bundle, version=version)
+    refused(bundle, "has a version that none can have")
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        TensorInfo(name="action", dtype="float32", shape=()),
+        TensorInfo(name="action", dtype="int64", shape=(9,)),
+        TensorInfo(name="logits", dtype="float32", shape=(3,)),
+        TensorInfo(name="value", dtype="float64", shape=()),
+        TensorInfo(name="secret", dtype="float32", shape=()),
+    ],
+)
+def test_outputs_that_are_not_those_of_the_action_space_are_refused(bundle, refused, describe_anew, output):
+    manifest = describe_anew(bundle)
+    others = tuple(given for given in manifest.outputs if given.name != output.name)
+    describe_anew(bundle, outputs=(*others, output))
+    refused(bundle, "describes outputs that are not those of its action space")
+
+
+def test_outputs_that_are_listed_twice_are_refused(bundle, refused, describe_anew):
+    manifest = describe_anew(bundle)
+    describe_anew(bundle, outputs=(*manifest.outputs, manifest.outputs[0]))
+    refused(bundle, "each once")
+
+
+@pytest.mark.parametrize("n", [1, 3, 10**18])
+def test_an_action_space_that_the_outputs_do_not_fit_is_refused(bundle, refused, describe_anew, n):
+    describe_anew(bundle, action_space=Discrete(n=n))
+    refused(bundle, "describes outputs that are not those of its action space")
+
+
+def test_an_action_space_of_parts_is_refused(bundle, refused, describe_anew):
+    describe_anew(bundle, action_space=DictSpace(spaces={"obs": Discrete(n=2)}))
+    refused(bundle, "has an action space that no policy has")
+
+
+@pytest.mark.parametrize("kind", ["tanh", "affine", "clip", "threshold"])
+def test_a_way_to_the_action_that_its_space_does_not_have_is_refused(bundle, refused, describe_anew, kind):
+    describe_anew(bundle, action_transform=ActionTransform(kind=kind))
+    refused(bundle, "leads to its actions in a way that its action space does not have")
 
 
 @pytest.mark.parametrize("name", ["policy.int8.onnx", "golden.npz"])
@@ -264,6 +320,8 @@ def test_actions_without_logits_beside_them_are_compared_on_every_row(bundle, re
 
 def test_another_shape_of_output_is_refused(bundle, refused, change_golden):
     change_golden(float32__logits=np.zeros((64, 3), np.float32))
+    refused(bundle, r"its float32 'logits' differs from the golden vectors by shape \(64, 2\)")
+    change_golden(float32__logits=np.zeros(64, np.float32))
     refused(bundle, r"its float32 'logits' differs from the golden vectors by shape \(64, 2\)")
 
 

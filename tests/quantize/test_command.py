@@ -104,6 +104,32 @@ def test_a_policy_that_int8_ruins_is_refused_and_earlier_scales_stay(run):
     assert [path.name for path in (run / "quantized").iterdir()] == ["ptq"]
 
 
+def test_weights_that_are_no_numbers_are_refused_before_anything_is_played(run, capsys):
+    def ruin(tensors):
+        return {name: tensor * np.nan if name == "policy_head.weight" else tensor for name, tensor in tensors.items()}
+
+    change_policy(run, 2000, ruin)
+    with pytest.raises(ArtifactError, match=r"no finite numbers.*policy_head\.weight"):
+        quantize(run)
+    assert "Calibrating" not in capsys.readouterr().err
+
+
+def test_a_value_that_int8_loses_is_said_though_the_policy_acts_as_before(run, capsys):
+    quantize(run)
+    assert "its value is off" not in capsys.readouterr().err
+
+    def lose(tensors):
+        """One hidden unit's output is a thousand times the others'; another weight of the head takes it back."""
+        changed = {name: tensor.copy() for name, tensor in tensors.items()}
+        changed["value_trunk.layers.1.bias"][:2] = 30
+        changed["value_head.weight"][0, 0], changed["value_head.weight"][1, 0] = 1e4, -1e4
+        return changed
+
+    change_policy(run, 2000, lose)
+    quantize(run)
+    assert "its value is off by" in capsys.readouterr().err
+
+
 def test_a_tolerance_that_nothing_meets_refuses_everything(run):
     tolerance = Tolerance(agreement=1.1)
     request = pipeline.Request(run, Run(run).checkpoint(), "ptq", "absmax", 2, 2, 7, tolerance=tolerance)
@@ -174,9 +200,10 @@ def test_scales_that_cannot_be_written_leave_the_earlier_ones(run):
         (["--checkpoint", "first"], "best, last or step-N"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(run, options, said):
+def test_options_that_make_no_sense_are_refused(run, options, said, capsys):
     with pytest.raises(UsageError, match=said):
         quantize(run, *options)
+    assert "Playing" not in capsys.readouterr().err
 
 
 def test_no_run_no_checkpoint_and_a_damaged_one_are_refused(run, tmp_path):

@@ -14,6 +14,7 @@ from paddleport.manifest import EnvironmentInfo
 from paddleport.spaces import DictSpace, Discrete, MultiBinary, MultiDiscrete, Space, TupleSpace, box
 from train.environments.atari import PREPROCESSING, AtariGame
 from train.environments.making import make_environment
+from train.environments.naming import named
 
 
 def describe_environment(env_id: str) -> tuple[EnvironmentInfo, Space, Space]:
@@ -27,7 +28,8 @@ def describe_environment(env_id: str) -> tuple[EnvironmentInfo, Space, Space]:
         info = EnvironmentInfo(id=env_id, max_episode_steps=_step_limit(env), preprocessing=_preprocessing(env))
         if _offers_mask(env):
             raise UsageError(f"{env_id} offers action masks, and Paddleport has no masked policies yet")
-        return info, describe_space(env.observation_space), describe_space(env.action_space)
+        observation = named(describe_space(env.observation_space), env, "observation")
+        return info, observation, named(describe_space(env.action_space), env, "action")
     finally:
         env.close()
 
