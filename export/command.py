@@ -123,7 +123,9 @@ def run(chosen: Options) -> Result:
 def show(result: Result) -> None:
     """Print what was published as a table."""
     console = Console(emoji=False, markup=False)
-    table = Table("policy", "file", "bytes", "mean return", "agreement", title=result.bundle, title_justify="left")
+    table = Table(
+        "policy", "file", "bytes", "mean return ± std", "agreement", title=result.bundle, title_justify="left"
+    )
     table.add_row("trainer", "", "", _played(result.trainer), "")
     for name, info in result.precisions.items():
         agreement = "–" if info.agreement is None else f"{info.agreement:.4f}"

@@ -4,6 +4,8 @@ A command is a module with three functions:
     parse(argv) -> options      a frozen dataclass; where it has a field `json`, `--json` is offered
     run(options) -> result      a msgspec struct, or None for a command that reports nothing
     show(result)                prints the result for a person
+and perhaps a fourth, where a result can be bad news:
+    exit_code(result) -> int    1 for those
 """
 
 from __future__ import annotations
@@ -131,7 +133,8 @@ def _run(name: str, argv: list[str], stream: io.FileIO | None) -> int:
         _write_json(result, stream)
     elif result is not None:
         module.show(result)
-    return 0
+    code: int = module.exit_code(result) if hasattr(module, "exit_code") else 0
+    return code
 
 
 def _parse(module: ModuleType, argv: list[str], stream: io.FileIO | None) -> object:

@@ -18,6 +18,10 @@ from paddleport.manifest import Manifest
 from paddleport.options import Flag
 from paddleport.spaces import Array, Box, Leaves, Space, joined
 
+_MISSING_BOUNDS = {"low": "-∞", "high": "∞"}
+"""What a Box has in place of null, by the bound's name."""
+_WIDEST_NAME = 32
+"""So much of a terminal's width the names of what changed may take before they are broken in two."""
 _DESCRIPTION = """Show what changed from one bundle to another: spaces, precisions, returns, and how alike they act.
 
 Both policies answer the golden observations of both bundles, where their observations have the same form."""
@@ -92,7 +96,11 @@ def show(result: Difference) -> None:
     console = Console(markup=False, emoji=False, highlight=False)
     if result.changes:
         title = f"{result.before} → {result.after}"
-        table = Table("what", "before", "after", title=title, title_justify="left")
+        table = Table(title=title, title_justify="left")
+        widest = max(len(change.what) for change in result.changes)
+        table.add_column("what", overflow="fold", min_width=min(widest, _WIDEST_NAME))
+        table.add_column("before", overflow="fold")
+        table.add_column("after", overflow="fold")
         for change in result.changes:
             table.add_row(change.what, change.before or "–", change.after or "–")
         console.print(table)
@@ -155,11 +163,21 @@ def _quantization(manifest: Manifest) -> dict[str, Any]:
 
 def _flat(value: Any, where: str) -> dict[str, str]:  # noqa: ANN401 - what JSON can hold
     if not isinstance(value, dict):
-        return {} if value is None else {where: f"{value:g}" if isinstance(value, float) else str(value)}
+        missing = _MISSING_BOUNDS.get(where.rpartition(".")[2])
+        return {} if value is None and not missing else {where: _text(value, missing or "none")}
     found: dict[str, str] = {}
     for key, part in value.items():
         found |= _flat(part, f"{where}.{key}" if where else str(key))
     return found
+
+
+def _text(value: Any, missing: str) -> str:  # noqa: ANN401 - what JSON can hold
+    """A value as people write it; `missing` stands for null."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_text(each, missing) for each in value)}]"
+    if value is None:
+        return missing
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _incomparable(before: Manifest, after: Manifest) -> str:

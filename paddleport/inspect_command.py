@@ -76,7 +76,7 @@ def _parity(manifest: Manifest) -> str:
 
 
 def _precisions(manifest: Manifest) -> Table:
-    table = Table("precision", "file", "bytes", "mean return", "agreement")
+    table = Table("precision", "file", "bytes", "mean return ± std", "agreement")
     for name, info in manifest.precisions.items():
         played = info.measured_return
         returns = f"{played.mean:.1f} ± {played.std:.1f} ({played.episodes} episodes)" if played else "–"

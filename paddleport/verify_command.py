@@ -18,7 +18,8 @@ from paddleport.options import Flag
 
 _DESCRIPTION = """Check a bundle's claim: its manifest's seal, every file's SHA-256, every golden vector computed anew.
 
-Exits with 1 where anything does not hold. Give a policy's folder to look at all versions in it with --all."""
+Exits with 1 where anything does not hold. Give a policy's folder to look at all versions in it with --all, the ones
+after a damaged one too."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,21 @@ class Verified(msgspec.Struct, frozen=True):
     """What the exporter could not check, in its words."""
 
 
+class Damaged(msgspec.Struct, frozen=True):
+    """A version that does not hold."""
+
+    bundle: str
+    error: str
+    """What is wrong with it, in words."""
+
+
 class Result(msgspec.Struct, frozen=True):
-    """All bundles that were looked at, each of which holds."""
+    """All bundles that were looked at."""
 
     bundles: list[Verified]
+    """Those that hold."""
+    damaged: list[Damaged]
+    """Those that do not; empty without --all, where that is an error."""
 
 
 def parse(argv: Sequence[str]) -> Options:
@@ -65,13 +77,24 @@ def run(chosen: Options) -> Result:
     """Verify a bundle, or all versions of a policy.
 
     Raises:
-        ArtifactError: there is none, or one is damaged or does not give its golden outputs; the message has the rest.
+        ArtifactError: there is none; or, without --all, it is damaged or does not give its golden outputs.
     """
-    return Result([_verified(path) for path in _paths(chosen)])
+    if not chosen.all:
+        return Result([_verified(chosen.bundle)], [])
+    verdicts = [_verdict(path) for path in _paths(chosen.bundle)]
+    return Result(
+        [each for each in verdicts if isinstance(each, Verified)],
+        [each for each in verdicts if isinstance(each, Damaged)],
+    )
+
+
+def exit_code(result: Result) -> int:
+    """1 where a version is damaged."""
+    return 1 if result.damaged else 0
 
 
 def show(result: Result) -> None:
-    """Print what held."""
+    """Print what held, and what did not."""
     console = Console(markup=False, emoji=False, highlight=False)
     for bundle in result.bundles:
         title = f"{bundle.name} version {bundle.version}: {bundle.files} files and the manifest are whole"
@@ -81,17 +104,25 @@ def show(result: Result) -> None:
         console.print(table)
         for sentence in bundle.not_checked:
             console.print(f"Not checked when it was made: {sentence}", soft_wrap=True)
+    for each in result.damaged:
+        console.print(f"Does not hold: {each.bundle}: {each.error}", soft_wrap=True)
+    if result.damaged:
+        count = len(result.damaged)
+        console.print(f"{count} of {count + len(result.bundles)} versions do not hold.")
 
 
-def _paths(chosen: Options) -> list[str]:
-    if not chosen.all:
-        return [chosen.bundle]
-    versions = versions_in(chosen.bundle)
+def _paths(folder: str) -> list[str]:
+    versions = versions_in(folder)
     if not versions:
-        raise ArtifactError(
-            f"{chosen.bundle} has no versions", expected="a policy's folder, with folders 1, 2, … in it"
-        )
-    return [f"{chosen.bundle}/{version}" for version in versions]
+        raise ArtifactError(f"{folder} has no versions", expected="a policy's folder, with folders 1, 2, … in it")
+    return [f"{folder}/{version}" for version in versions]
+
+
+def _verdict(path: str) -> Verified | Damaged:
+    try:
+        return _verified(path)
+    except (ArtifactError, OSError) as error:
+        return Damaged(path, str(error))
 
 
 def _verified(path: str) -> Verified:

@@ -115,9 +115,10 @@ def run(chosen: Options) -> Evaluation:
 def show(evaluation: Evaluation) -> None:
     """Print the returns."""
     console = Console(markup=False, emoji=False, highlight=False)
+    many = "1 episode" if evaluation.episodes == 1 else f"{evaluation.episodes} episodes"
     console.print(
         f"{evaluation.policy} on {evaluation.environment}: {evaluation.mean:.1f} ± {evaluation.std:.1f} "
-        f"(from {evaluation.min:.1f} to {evaluation.max:.1f}, {evaluation.episodes} episodes, seed {evaluation.seed})",
+        f"(from {evaluation.min:.1f} to {evaluation.max:.1f}, {many}, seed {evaluation.seed})",
         soft_wrap=True,
     )
     if recording := evaluation.recording:

@@ -63,3 +63,19 @@ def test_a_damaged_bundle_is_refused(bundle, published):
     (bundle / "policy.onnx").write_bytes(b"")
     with pytest.raises(ArtifactError, match="damaged"):
         difference(published, bundle)
+
+
+def test_bounds_are_written_as_people_write_them(published, published_box):
+    changed = {change.what: (change.before, change.after) for change in difference(published, published_box).changes}
+    assert changed["action.low"] == (None, "[-2, 0]")
+    found = diff_command._flat({"low": (-4.800000190734863, None), "high": None}, "observation")
+    assert found == {"observation.low": "[-4.8, -∞]", "observation.high": "∞"}
+
+
+def test_names_are_whole_on_a_narrow_terminal(bundle, capfd, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    other = bundles.publish_discrete(bundle.parent.parent, flip=True)
+    assert cli.main(["diff", str(bundle), str(other)]) == 0
+    said = capfd.readouterr().out
+    assert "precisions.float32.sha256 " in said
+    assert "…" not in said

@@ -26,6 +26,24 @@ def test_all_versions_of_a_policy_are_verified(bundle):
     assert [each.version for each in verified(bundle.parent).bundles] == [2]
 
 
+def test_every_version_gets_a_verdict_after_a_damaged_one_too(bundle, capfd):
+    for _ in range(2):
+        bundles.publish_discrete(bundle.parent.parent)
+    (bundle.parent / "2" / "policy.onnx").write_bytes(b"")
+    arguments = ["verify", str(bundle.parent), "--all"]
+    assert cli.main([*arguments, "--json"]) == 1
+    found = json.loads(capfd.readouterr().out)
+    assert [each["version"] for each in found["bundles"]] == [1, 3]
+    (damaged,) = found["damaged"]
+    assert damaged["bundle"] == str(bundle.parent / "2")
+    assert "policy.onnx is damaged" in damaged["error"]
+    assert cli.main(arguments) == 1
+    said = capfd.readouterr().out
+    assert said.count("files and the manifest are whole") == 2
+    assert "policy.onnx is damaged" in said
+    assert "1 of 3 versions do not hold" in said
+
+
 def test_another_policy_under_the_same_seal_is_refused(bundle, put_file):
     other = bundles.publish_discrete(bundle.parents[2] / "other", flip=True)
     put_file(bundle, "policy.onnx", (other / "policy.onnx").read_bytes())

@@ -13,7 +13,7 @@ from paddleport.errors import TrainingError, UsageError
 from runs import untrained_run
 from train.environments import make_environment
 from train.episodes import play
-from train.evaluate_command import Options, run, show
+from train.evaluate_command import Evaluation, Options, run, show
 
 PAINTERS = """
     import numpy as np
@@ -232,3 +232,9 @@ def test_the_command_records_a_bundle(folder):
     assert json.loads(done.stdout)["recording"]["steps"] == 5
     with Image.open(folder / "out.gif") as picture:
         assert (picture.format, picture.size) == ("GIF", (480, 320))
+
+
+def test_one_episode_is_not_called_episodes(capfd):
+    played = Evaluation(mean=3.0, std=0.0, min=3.0, max=3.0, episodes=1, seed=7, environment="painters", policy="run")
+    show(played)
+    assert "1 episode, seed 7" in capfd.readouterr().out
