@@ -136,6 +136,10 @@ def quantization_figure(manifest: Manifest, trainer: ReturnStatistics) -> bytes:
     means = [each.mean for each in played.values()]
     intervals = [half_width(each.std, each.episodes) or 0.0 for each in played.values()]
     right.errorbar(means, range(len(played)), xerr=intervals, fmt="o", color="C1", capsize=3)
+    # Of a few episodes the interval may reach beyond all that was ever returned.
+    lowest, highest = min(each.min for each in played.values()), max(each.max for each in played.values())
+    margin = 0.05 * (highest - lowest) or 1.0
+    right.set_xlim(lowest - margin, highest + margin)
     right.set_yticks(range(len(played)), list(played))
     right.invert_yaxis()
     right.set_title("mean return, 95 % interval", loc="left", fontsize=10)

@@ -184,10 +184,13 @@ def show(result: Result) -> None:
     table.add_row("agreement", f"{result.agreement:.4f}")
     for name, played in (("float32", result.float32), ("int8, in Paddle", result.int8)):
         width = half_width(played.std, played.episodes) or 0.0
-        table.add_row(f"return, {name}", f"{played.mean:.1f} ± {width:.1f} ({played.episodes} episodes)")
+        shown = f"{played.mean:.1f}, 95 % within ± {width:.1f} ({played.episodes} episodes)"
+        table.add_row(f"mean return, {name}", shown)
     worst = sorted(result.layer_errors.items(), key=lambda item: -item[1].error)[:_WORST]
     for path, layer in worst:
         table.add_row(f"error, {path}", f"{layer.error:.4f} of the output's deviation")
+    if len(worst) < len(result.layer_errors):
+        table.add_row("", f"the {len(worst)} worst of {len(result.layer_errors)}; --json has all")
     console = Console(emoji=False, markup=False)
     console.print(table)
     run = Path(result.path).parent.parent

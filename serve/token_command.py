@@ -56,6 +56,10 @@ def run(chosen: Options) -> Made:
         raise UsageError(
             f"{chosen.file} has a token named {chosen.name!r}", todo="Choose another --name, or delete that line"
         )
+    if not chosen.file.absolute().parent.is_dir():
+        raise UsageError(
+            "The folder of --file is not there", got=chosen.file.parent, todo=f"Make it: mkdir -p {chosen.file.parent}"
+        )
     secret, line = new_token(chosen.role, chosen.name)
     # Appended in one write, to a file that only its owner may read.
     handle = os.open(chosen.file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -22,7 +22,8 @@ class RunOptions:
     seed: int = 0
     """Seed of everything random. The same seed gives the same weights on the same machine."""
     total_steps: int = 100_000
-    """Environment steps to train for, those of all environments together; rounded up to whole rollouts.
+    """Environment steps to train for, those of all environments together. A training ends with the
+    iteration that reaches them: a rollout of PPO, 256 steps or more of A2C and DQN.
     With --normalize-obs the first rollout only shows the normaliser what there is, and its steps count."""
     run_dir: str = ""
     """Folder for the run, new or empty; left out, runs/<algo>-<env>-<seed>."""

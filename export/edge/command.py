@@ -33,6 +33,16 @@ RECORD = "edge.json"
 """What was made, and from what; a folder that holds one is ours to replace."""
 _SIZE = re.compile(r"([0-9]+)([kKmM]?)i?[bB]?")
 _UNITS = {"": 1, "k": 2**10, "m": 2**20}
+_FIGURES = {
+    "multiply_adds": "multiply-adds of an action",
+    "weight_bytes": "weights, bytes",
+    "flash": "flash, bytes: constants and an allowance for code; what --flash-limit goes by",
+    "ram": "RAM, bytes: arrays on the stack and an allowance; what --ram-limit goes by",
+    "host_us": "an action on this machine, µs of processor time",
+    "cortex_m4f_flash": "Cortex-M4F: compiled policy, bytes",
+    "cortex_m4f_stack": "Cortex-M4F: stack that an action touched, bytes",
+    "cortex_m4f_instructions": "Cortex-M4F: instructions of an action",
+}
 
 
 @dataclass(frozen=True)
@@ -139,7 +149,7 @@ def show(result: Result) -> None:
     if result.figures:
         table = Table("what", "how much")
         for name, value in msgspec.to_builtins(result.figures).items():
-            table.add_row(name, "not measured here" if value is None else f"{value:,}")
+            table.add_row(_FIGURES[name], "not measured here" if value is None else f"{value:,}")
         console.print(table)
     for note in result.notes:
         console.print(note, soft_wrap=True)

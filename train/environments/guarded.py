@@ -108,7 +108,7 @@ class Guarded(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise self._strange(space, f"shape {list(array.shape)}")
         if not isinstance(space, gym_spaces.Box) and not _is_choice_of(space, array):
             raise self._strange(space, f"{array.tolist()}")
-        return array
+        return array[()] if isinstance(space, gym_spaces.Discrete) else array  # Gymnasium's checker asks for a number
 
     def _parts(self, space: gym_spaces.Dict | gym_spaces.Tuple, obs: Any) -> Any:  # noqa: ANN401
         try:

@@ -19,6 +19,11 @@ CODE_ALLOWANCE = 6 * 1024
 STACK_ALLOWANCE = 512
 """Bytes of stack besides the arrays: frames, saved registers, and sums of a layer's outputs."""
 _PREFIX = re.compile(r"[a-z][a-z0-9_]{0,31}")
+# src/PREFIX.h lies where the compiler looks first, also for what the C library's own headers include.
+_HEADER = re.compile(
+    "alloca|assert|complex|ctype|endian|errno|features|fenv|float|inttypes|iso646|limits|locale|malloc|math|memory|setjmp|"
+    "signal|std(align|arg|atomic|bool|def|int|io|lib|noreturn)|strings?|tgmath|threads|time|uchar|unistd|values|wchar|wctype"
+)
 
 
 def write(request: Request) -> Written:
@@ -31,6 +36,8 @@ def write(request: Request) -> Written:
     if not _PREFIX.fullmatch(request.prefix):
         expected = "a lower-case letter, then up to 31 of a-z, 0-9 and _"
         raise UsageError("--prefix is no name for C", expected=expected, got=request.prefix)
+    if _HEADER.fullmatch(request.prefix):
+        raise UsageError("--prefix is the name of a C header", expected="another name", got=request.prefix)
     manifest = request.bundle.manifest
     model = onnx.load_model_from_string(request.bundle.onnx(request.precision))
     program = read_program(model, manifest)

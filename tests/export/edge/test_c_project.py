@@ -96,6 +96,8 @@ def test_what_is_too_large_for_the_device_is_refused_with_the_figures(bundle, tm
     [
         (["--flash-limit", "much"], "--flash-limit is no size"),
         (["--prefix", "Policy-1"], "--prefix is no name for C"),
+        (["--prefix", "float"], "the name of a C header"),
+        (["--prefix", "stdint"], "the name of a C header"),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused(bundle, tmp_path, options, words):

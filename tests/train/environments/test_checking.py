@@ -30,11 +30,29 @@ class OutOfBounds(environments.Counter):
     observation_space = gymnasium.spaces.Box(5.0, 6.0, (1,), np.float32)
 
 
-for checked in (Unseeded, Bare, Four, OutOfBounds):
+class Choices(environments.Counter):
+    """Choices among its parts, as Python's own integers."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {"goal": gymnasium.spaces.Discrete(2), "place": gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)}
+    )
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed, options=options)
+        return {"goal": 1, "place": np.zeros(1, np.float32)}, {}
+
+    def step(self, action):
+        _, *rest = super().step(action)
+        return {"goal": 0, "place": np.zeros(1, np.float32)}, *rest
+
+
+for checked in (Unseeded, Bare, Four, OutOfBounds, Choices):
     gymnasium.register(f"Checked{checked.__name__}-v0", entry_point=checked)
 
 
-@pytest.mark.parametrize("env_id", ["CartPole-v1", "Terminates-v0", "Target-v0", "Lists-v0", "gym:CartPole-v1"])
+@pytest.mark.parametrize(
+    "env_id", ["CartPole-v1", "Terminates-v0", "Target-v0", "Lists-v0", "gym:CartPole-v1", "CheckedChoices-v0"]
+)
 def test_a_good_environment_is_passed_in_silence(env_id, capfd):
     check_environment(env_id)
     assert capfd.readouterr() == ("", "")
