@@ -20,6 +20,7 @@ import msgspec
 
 from paddleport.errors import UsageError
 from paddleport.spaces import Box, DictSpace, Discrete, Space
+from train.environments.classic import Adapted
 
 _KNOWN: dict[str, dict[str, tuple[str, ...]]] = {
     "CartPole": {
@@ -74,13 +75,16 @@ def named(space: Space, env: gymnasium.Env[Any, Any], role: str) -> Space:
 
 def _said(env: gymnasium.Env[Any, Any], role: str) -> dict[str, Any]:
     attributes = (f"{role}_names", f"{role}_units")
-    own = {name: getattr(env.unwrapped, name) for name in attributes if hasattr(env.unwrapped, name)}
-    made_of = type(env.unwrapped).__module__.startswith("gymnasium.")
-    if own or not made_of or env.spec is None:
+    made = env.unwrapped
+    if isinstance(made, Adapted):
+        made = getattr(made.inner, "unwrapped", made.inner)
+    own = {name: getattr(made, name) for name in attributes if hasattr(made, name)}
+    spec = getattr(made, "spec", None)
+    if own or not type(made).__module__.startswith(("gymnasium.", "gym.")) or spec is None:
         return own
-    known = _KNOWN.get(env.spec.id.rpartition("/")[2].rpartition("-v")[0], {})
     # A wrapper may have changed the observation: names of other numbers are worse than none.
-    changed = env.unwrapped.observation_space.shape != env.observation_space.shape
+    changed = made.observation_space.shape != env.observation_space.shape
+    known = _KNOWN.get(spec.id.rpartition("/")[2].rpartition("-v")[0], {})
     return {} if role == "observation" and changed else known
 
 

@@ -95,3 +95,20 @@ def test_a_user_s_environment_of_a_known_name_is_not_taken_for_it():
     env = Room(vector(4), gym_spaces.Discrete(2))
     env.spec = gymnasium.spec("CartPole-v1")
     assert named(describe_space(env.observation_space), env, "observation").names == ()
+
+
+def test_a_class_without_a_base_names_its_numbers_too(tmp_path):
+    path = tmp_path / "room.py"
+    path.write_text(
+        "import numpy as np\n"
+        "from gymnasium import spaces\n"
+        "class Room:\n"
+        "    observation_space = spaces.Box(-1, 1, (2,), np.float32)\n"
+        "    action_space = spaces.Discrete(2)\n"
+        "    observation_names = ('room', 'hour')\n"
+        "    def reset(self, seed=None):\n"
+        "        return np.zeros(2, np.float32)\n"
+        "    def step(self, action):\n"
+        "        return np.zeros(2, np.float32), 0.0, False, {}\n"
+    )
+    assert describe_environment(f"{path}:Room")[1].names == ("room", "hour")
