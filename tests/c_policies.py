@@ -105,14 +105,14 @@ def run_make(folder: Path, goal: str, **variables: str) -> subprocess.CompletedP
 
 def need(*tools: str) -> None:
     """Skip the test where a tool that CI installs is missing."""
-    missing = [tool for tool in tools if not shutil.which(tool)]
+    missing = [tool for tool in tools if not (shutil.which(tool) or Path(tool).is_file())]
     if missing:
         pytest.skip(f"needs {', '.join(missing)}")
 
 
 def want(*tools: str) -> None:
     """Skip the test where a large tool is missing that CI goes without."""
-    missing = [tool for tool in tools if not shutil.which(tool)]
+    missing = [tool for tool in tools if not (shutil.which(tool) or Path(tool).is_file())]
     if missing:
         pytest.skip(f"there is no {', '.join(missing)} here")
 

@@ -13,7 +13,7 @@ MAKERS = {
     "cortex-m4f": lambda: need(*M4F),
     "cortex-m0plus": lambda: need(*M4F),
     "riscv32": lambda: want("riscv64-unknown-elf-gcc", "qemu-system-riscv32"),
-    "aarch64": lambda: want("aarch64-linux-gnu-gcc", "qemu-aarch64"),
+    "aarch64": lambda: want("aarch64-linux-gnu-gcc", "qemu-aarch64", "/usr/aarch64-linux-gnu/include/stdint.h"),
 }
 
 
