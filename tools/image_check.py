@@ -212,7 +212,7 @@ def _check_edge(models: Path) -> list[tuple[str, str, bool | None]]:
     done = _in_container("edge", places, ["paddleport", "edge", "/models/cartpole", "--out", "c", "--no-measure"], {})
     if done.returncode:
         return [("edge: the policy as C", done.stderr.strip()[-60:], False)]
-    compile_and_run = "make -C c selftest > /tmp/said 2>&1; code=$?; tail -1 /tmp/said; exit $code"
+    compile_and_run = "make --no-print-directory -C c selftest > /tmp/said 2>&1; code=$?; tail -1 /tmp/said; exit $code"
     built = _in_container("edge", places, ["sh", "-c", compile_and_run], {})
     said = built.stdout.strip()[-24:]
     return [("edge: the policy as C, compiled and checked", said, built.returncode == 0 and "PASS" in said)]
