@@ -94,7 +94,7 @@ class Policy:
 
         Raises:
             ObservationError: wrong shape or type, not finite, or so large that the policy's numbers overflow.
-            UsageError: an action is to be drawn, and the policy (DQN's) has no distribution.
+            UsageError: an action is to be drawn, and the policy (DQN's) has no distribution, or `rng` is no generator.
         """
         feeds = self._plain(obs) or self._one(obs)
         action = (self.act_checked(feeds) if deterministic else self._draw(feeds, rng))[0]
@@ -165,6 +165,8 @@ class Policy:
         return observation.one(space, obs[0] if _is_reset_result(obs, space) else obs)
 
     def _draw(self, obs: Leaves, rng: np.random.Generator | None) -> Array:
+        if not isinstance(rng, np.random.Generator | None):
+            raise UsageError("No generator of random numbers", expected="np.random.default_rng(seed)", got=repr(rng))
         names = sampling.needed(self.manifest)
         outputs = dict(zip(names, self.run(obs, names), strict=True))
         return sampling.sample(self.manifest, outputs, np.random.default_rng() if rng is None else rng)

@@ -10,6 +10,7 @@ from paddleport.spaces import Array
 
 Provider: TypeAlias = str | tuple[str, dict[str, Any]]
 DEFAULT_PROVIDERS = ("CPUExecutionProvider",)
+MOST_THREADS = 1024
 _COMPARE = "Export it again, or compare this ONNX Runtime with the one that its manifest names"
 
 
@@ -19,17 +20,21 @@ class Session:
     Args:
         model: the ONNX file's bytes.
         providers: execution providers in order of preference, each a name, or a name and its options.
-        threads: threads within one operator; 1 is the fastest for small policies.
+        threads: threads within one operator; 1 is the fastest for small policies, 0 takes all cores.
 
     Raises:
         ArtifactError: ONNX Runtime cannot load the model.
-        UsageError: no provider was asked for, or the first is not the one in use.
+        UsageError: `providers` is no list or empty, the first is not the one in use, or `threads` is no such number.
     """
 
     def __init__(self, model: bytes, providers: Sequence[Provider] = DEFAULT_PROVIDERS, threads: int = 1) -> None:
         runtime = _onnxruntime()
-        if not providers:
-            raise UsageError("No execution provider was named", expected="such as CPUExecutionProvider")
+        if not providers or isinstance(providers, str):
+            example = "a list, such as ['CPUExecutionProvider']"
+            raise UsageError("The execution providers are not a list of names", expected=example, got=repr(providers))
+        if not isinstance(threads, int) or not 0 <= threads <= MOST_THREADS:
+            allowed = f"a whole number up to {MOST_THREADS}; 0 for as many as there are cores"
+            raise UsageError("Threads within an operator", expected=allowed, got=repr(threads))
         self._session = _load(runtime, model, list(providers), threads)
         self.provider: str = self._session.get_providers()[0]
         wanted = providers[0] if isinstance(providers[0], str) else providers[0][0]

@@ -102,7 +102,7 @@ def _runtime(package: Path | None) -> dict[str, bytes]:
         except (OSError, KeyError, tarfile.TarError) as error:
             expected = f"the folder or .tgz of {PACKAGE}, with dist/{_RUNTIME[0]} in it"
             raise UsageError(
-                f"This is not {PACKAGE}", expected=expected, got=f"{found} ({error})", todo=_TODO
+                f"This is not {PACKAGE}", expected=expected, got=f"{found} ({str(error).splitlines()[0]})", todo=_TODO
             ) from error
 
 

@@ -97,9 +97,22 @@ def test_a_provider_that_is_not_in_use_is_refused(published, providers):
         Policy.load(published, providers=providers)
 
 
-def test_no_provider_is_refused(published):
-    with pytest.raises(UsageError, match="No execution provider was named"):
-        Policy.load(published, providers=())
+@pytest.mark.parametrize("providers", [[], (), "CPUExecutionProvider"])
+def test_providers_that_are_no_list_of_names_are_refused(published, providers):
+    with pytest.raises(UsageError, match=r"providers are not a list of names.*CPUExecutionProvider"):
+        Policy.load(published, providers=providers)
+
+
+@pytest.mark.parametrize("threads", [-1, 1.5, "2", 2**40])
+def test_an_odd_number_of_threads_is_refused(published, threads):
+    with pytest.raises(UsageError, match="Threads within an operator: expected a whole number up to 1024"):
+        Policy.load(published, threads=threads)
+
+
+@pytest.mark.parametrize("rng", [5, np.random, np.random.RandomState(0)])
+def test_what_is_no_generator_draws_no_action(cartpole, rng):
+    with pytest.raises(UsageError, match=r"expected np.random.default_rng\(seed\)"):
+        cartpole.act(np.zeros(4, np.float32), deterministic=False, rng=rng)
 
 
 def test_the_newest_version_is_loaded(bundle):
