@@ -130,7 +130,7 @@ build/peers/%/.ready: benchmarks/peers/%.txt
 bench-learning: setup ## train the presets over seeds beside published returns (ONLY=row, JOBS=at a time); hours in all, resumable
 	$(BIN)/python -m benchmarks.learning --jobs $(JOBS) $(addprefix --only ,$(ONLY)) $(ARGS)
 
-bench-edge: setup ## policies in C: flash, RAM, instructions and time, beside ONNX Runtime and emx-onnx-cgen
+bench-edge: setup build/peers/emx/.ready ## policies in C: flash, RAM, instructions and time, beside ONNX Runtime and emx-onnx-cgen
 	$(RUN_PY) benchmarks/edge.py $(ARGS)
 
 lint: setup ## ruff, mypy, import rules, the Dockerfile

@@ -3,8 +3,8 @@
     make bench-edge            makes the policies in build/bench-edge unless they are there (20 minutes), then measures
     .venv/bin/python benchmarks/edge.py --models DIR --out FILE
 
-Needs gcc; with arm-none-eabi-gcc, qemu-system-arm, riscv64-unknown-elf-gcc and emx-onnx-cgen it measures more. Times
-are processor time on one core, the best of alternating rounds.
+Needs gcc; with arm-none-eabi-gcc, qemu-system-arm, riscv64-unknown-elf-gcc, and with emx-onnx-cgen in an environment of
+its own, which make installs, it measures more. Times are processor time on one core, the best of alternating rounds.
 """
 
 from __future__ import annotations
