@@ -131,7 +131,7 @@ bench-learning: setup ## train the presets over seeds beside published returns (
 	$(BIN)/python -m benchmarks.learning --jobs $(JOBS) $(addprefix --only ,$(ONLY)) $(ARGS)
 
 bench-edge: setup build/peers/emx/.ready ## policies in C: flash, RAM, instructions and time, beside ONNX Runtime and emx-onnx-cgen
-	$(RUN_PY) benchmarks/edge.py $(ARGS)
+	$(BIN)/python -m benchmarks.edge $(ARGS)
 
 lint: setup ## ruff, mypy, import rules, the Dockerfile
 	$(BIN)/ruff check .

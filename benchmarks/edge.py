@@ -1,7 +1,7 @@
 """Policies in C: flash, RAM, stack, instructions and time, beside ONNX Runtime's, emx-onnx-cgen's, and the floor.
 
     make bench-edge            makes the policies in build/bench-edge unless they are there (20 minutes), then measures
-    .venv/bin/python benchmarks/edge.py --models DIR --out FILE
+    .venv/bin/python -m benchmarks.edge --models DIR --out FILE
 
 Needs gcc; with arm-none-eabi-gcc, qemu-system-arm, riscv64-unknown-elf-gcc, and with emx-onnx-cgen in an environment of
 its own, which make installs, it measures more. Times are processor time on one core, the best of alternating rounds.
@@ -22,9 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from edge_peer import is_installed, static_bytes, write_peer
-
+from benchmarks.edge_peer import is_installed, static_bytes, write_peer
 from export.edge import command
 from export.edge.target import Figures
 from paddleport.bundle import Bundle

@@ -85,7 +85,7 @@ async def measured() -> list[str]:
     loop = asyncio.get_running_loop()
     front = Front(loop, parts.handlers, parts.wsgi, settings, parts.door)
     with socket.socket() as unused:
-        listener = Listener(loop, unused, front, Limits(10, 10, 10, 32768, 2**20, 10))
+        listener = Listener(loop, unused, front, Limits(10, 10, 10, 32768, 2**20, 2**20, 10))
         connection = Connection(listener)
         connection.connection_made(Nowhere())
         raw = HEAD % len(BODY) + BODY

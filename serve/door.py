@@ -8,6 +8,7 @@ import secrets
 import stat
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -62,13 +63,9 @@ class Door:
             return error_response(403, f"Another site's page may not do this here: expected no Origin, got {origin!r}.")
         caller = request.peer
         if self._guarded:
-            token = self._token(request.headers.get("authorization", ""))
+            token = self._token(request.headers)
             if token is None:
-                response = error_response(
-                    401, "This needs a token: expected Authorization: Bearer TOKEN, got none that is known."
-                )
-                response.headers.append(("WWW-Authenticate", 'Bearer realm="paddleport"'))
-                return response
+                return _no_token()
             if role == "admin" and token.role != "admin":
                 return error_response(
                     403, f"Token {token.name!r} may not do this: expected the role admin, got {token.role}."
@@ -80,9 +77,13 @@ class Door:
             return response
         return None
 
-    def _token(self, header: str) -> Token | None:
-        """The token that a header bears. All are compared, each in constant time."""
-        scheme, _, secret = header.partition(" ")
+    def stranger(self, headers: Mapping[str, str]) -> Response | None:
+        """The answer for whoever needs a token and bears none, before the body is read; else None."""
+        return _no_token() if self._guarded and self._token(headers) is None else None
+
+    def _token(self, headers: Mapping[str, str]) -> Token | None:
+        """The token that a request bears. All are compared, each in constant time."""
+        scheme, _, secret = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not secret:
             return None
         digest = digest_of(secret.strip())
@@ -91,6 +92,12 @@ class Door:
             if hmac.compare_digest(token.digest, digest):
                 found = token
         return found
+
+
+def _no_token() -> Response:
+    response = error_response(401, "This needs a token: expected Authorization: Bearer TOKEN, got none that is known.")
+    response.headers.append(("WWW-Authenticate", 'Bearer realm="paddleport"'))
+    return response
 
 
 class Rates:

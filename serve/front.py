@@ -19,7 +19,7 @@ from serve.batching import Batcher
 from serve.door import Door
 from serve.handlers import Handlers, from_defect
 from serve.http.request import Request, to_environ
-from serve.protocol.messages import Pending, Response, error_response
+from serve.protocol.messages import Pending, Response, busy, error_response
 from serve.settings import Settings
 from serve.together import Turn
 from serve.traces import Traces
@@ -161,7 +161,7 @@ class Front:
                 work.close()
             elif isinstance(work, asyncio.Future):
                 work.cancel()
-            return busy()
+            return busy("The server has too many requests waiting")
         self._now["in_flight"] += 1
         return self._loop.create_task(self._in_time(work, seconds or self._deadline))
 
@@ -177,13 +177,6 @@ class Front:
             return from_defect(error)
         finally:
             self._now["in_flight"] -= 1
-
-
-def busy() -> Response:
-    """The answer where too much waits already."""
-    response = error_response(503, "The server has too many requests waiting. Try again soon.")
-    response.headers.append(("Retry-After", "1"))
-    return response
 
 
 def hot_route(request: Request) -> Hot | None:

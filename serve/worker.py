@@ -27,6 +27,7 @@ from serve.settings import Settings
 
 _LOG = logging.getLogger("serve")
 _HEAD_BYTES = 32 * 1024
+_HELD_BYTES = 256 * 2**20
 _TURN_SECONDS = 5.0
 
 
@@ -97,6 +98,7 @@ class _Worker:
         front = Front(loop, parts.handlers, parts.wsgi, self._settings, parts.door)
         listener = Listener(loop, self._listening, front, _limits(self._settings), tls_context(self._settings))
         listener.refused = lambda status: parts.handlers.statistics.failed(None, "http", status)
+        listener.stranger = parts.door.stranger
         self._listener = listener
         threading.Thread(target=self._obey, daemon=True).start()
         await self._until(self._started)
@@ -156,6 +158,7 @@ def _limits(settings: Settings) -> Limits:
         idle_seconds=settings.idle_timeout,
         head_bytes=_HEAD_BYTES,
         body_bytes=settings.max_body_bytes,
+        held_bytes=max(_HELD_BYTES, 4 * settings.max_body_bytes),
         connections=settings.max_connections,
     )
 

@@ -10,7 +10,7 @@ import httptools
 
 from serve.http.request import Request
 from serve.protocol.compress import packed
-from serve.protocol.messages import Pending, Response, error_response
+from serve.protocol.messages import Pending, Response, busy, error_response
 
 if TYPE_CHECKING:
     from serve.http.listener import Listener
@@ -20,6 +20,7 @@ _MOST_HEADERS = 100
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LINGER_SECONDS = 5.0
 _FOREVER = float("inf")
+_STRANGERS_BYTES = 64 * 1024  # of a body, from whom the door does not know
 _USUAL_NAMES = {
     name.encode(): name.lower()
     for name in ("Host", "host", "Content-Type", "content-type", "Content-Length", "content-length", "Accept", "accept",
@@ -37,8 +38,9 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_body", "_busy", "_closing", "_discarding", "_head_size", "_headers", "_length", "_listener", "_loop",
-        "_parser", "_peer", "_reading", "_target", "_transport", "_waiting", "deadline",
+        "_body", "_busy", "_closing", "_discarding", "_framing", "_head_size", "_headers", "_held", "_known",
+        "_listener", "_loop", "_number", "_parser", "_peer", "_reading", "_target", "_transport", "_waiting",
+        "deadline",
     )  # fmt: skip
 
     def __init__(self, listener: Listener) -> None:
@@ -51,14 +53,17 @@ class Connection(asyncio.Protocol):
         self._reading = ""  # what of a request is being read: "", "head" or "body"
         self._closing = False  # close once everything is answered
         self._discarding = False  # nothing that still comes is read as a request
+        self._held = 0  # bytes of bodies, from the first that came until they are answered
+        self._number = 0  # of requests that began
         self._reset()
 
     def _reset(self) -> None:
         self._target = b""
         self._headers: dict[str, str] = {}
-        self._body: list[bytes] = []
-        self._length = 0
+        self._body: bytes | bytearray = b""
         self._head_size = 0
+        self._known = False  # whether the door was asked, and knows the client
+        self._framing = 0  # bytes that came since the last of the body
 
     # What the event loop calls.
 
@@ -75,11 +80,13 @@ class Connection(asyncio.Protocol):
         self._listener.connections.discard(self)
         self._discarding = True
         self._waiting.clear()
+        self._release(self._held)
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
         if self._discarding:
             return
+        number, length = self._number, len(self._body)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -90,15 +97,19 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             # A callback of ours that fails is a defect; everything else is the client's.
             got = str(error)
-            self._refuse(400, f"This is no HTTP/1.1 request: {got}." if got else "This is no HTTP/1.1 request.")
+            self._refuse(_bad(400, f"This is no HTTP/1.1 request: {got}." if got else "This is no HTTP/1.1 request."))
         if self._reading == "head":
             self._head_size += len(data)
             self._check_head()
+        elif self._reading == "body" and number == self._number:
+            self._framing = self._framing + len(data) if length == len(self._body) else 0
+            self._check_framing()
 
     def eof_received(self) -> bool:
         """The client sends nothing more; it may still read."""
         if self._reading and not self._discarding:
-            self._refuse(400, "The body was cut short." if self._reading == "body" else "The request was cut short.")
+            what = "body" if self._reading == "body" else "request"
+            self._refuse(_bad(400, f"The {what} was cut short."))
             return True
         self._closing = True
         return self._busy or bool(self._waiting)
@@ -119,6 +130,7 @@ class Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         self._reading = "head"
+        self._number += 1
         if not self._busy:
             self.deadline = self._loop.time() + self._listener.limits.head_seconds
 
@@ -127,7 +139,9 @@ class Connection(asyncio.Protocol):
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header."""
+        """One header; what is sent behind a body as one is no header, for it may not change how the request is read."""
+        if self._reading == "body":
+            return
         key = _USUAL_NAMES.get(name) or name.decode("latin-1").lower()
         text = value.decode("latin-1")
         self._head_size += len(name) + len(value)
@@ -137,23 +151,26 @@ class Connection(asyncio.Protocol):
         """The head is whole; the body follows."""
         self._reading = "body"
         self._check_head()
-        limits = self._listener.limits
-        self.deadline = self._loop.time() + limits.body_seconds
+        self.deadline = self._loop.time() + self._listener.limits.body_seconds
         announced = self._headers.get("content-length", "")
-        if announced.isdigit() and int(announced[:20]) > limits.body_bytes:
-            self._refuse(413, f"The body is too large: expected at most {limits.body_bytes} bytes, got {announced}.")
-        elif "expect" in self._headers and not self._discarding and not self._busy:
+        if announced.isdigit():
+            self._check_body(int(announced[:20]), f"{announced} bytes")
+        if "expect" in self._headers and not self._discarding and not self._busy:
             self._transport.write(_CONTINUE)
 
     def on_body(self, piece: bytes) -> None:
         """A piece of the body."""
         if self._discarding:
             return
-        self._body.append(piece)
-        self._length += len(piece)
-        most = self._listener.limits.body_bytes
-        if self._length > most:
-            self._refuse(413, f"The body is too large: expected at most {most} bytes, got more.")
+        if not self._body:
+            self._body = piece
+        else:
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)
+            self._body += piece
+        self._held += len(piece)
+        self._listener.held += len(piece)
+        self._check_body(len(self._body), "more")
 
     def on_message_complete(self) -> None:
         """The request is whole."""
@@ -161,8 +178,8 @@ class Connection(asyncio.Protocol):
         if self._discarding:
             return
         target, _, query = self._target.decode("latin-1").partition("?")
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        request = Request(self._parser.get_method().decode("ascii"), target, query, self._headers, body, self._peer)
+        method, body = self._parser.get_method().decode("ascii"), bytes(self._body)
+        request = Request(method, target, query, self._headers, body, self._peer)
         request.keep_alive = self._parser.should_keep_alive()
         request.connection = id(self)
         self._reset()
@@ -205,8 +222,13 @@ class Connection(asyncio.Protocol):
             self._waiting.clear()
         response = packed(response, request.headers.get("accept-encoding", ""))
         self._transport.write(self._listener.bytes_of(response, keep, request.method != "HEAD", request.id))
+        self._release(len(request.body))
         self._set_idle()
         self._close_if_done()
+
+    def _release(self, size: int) -> None:
+        self._held -= size
+        self._listener.held -= size
 
     def _set_idle(self) -> None:
         self.deadline = self._loop.time() + self._listener.limits.idle_seconds
@@ -220,16 +242,35 @@ class Connection(asyncio.Protocol):
     def _check_head(self) -> None:
         most = self._listener.limits.head_bytes
         if not self._discarding and (self._head_size > most or len(self._headers) > _MOST_HEADERS):
-            self._refuse(
-                431, f"The request's head is too large: expected at most {most} bytes and {_MOST_HEADERS} headers."
-            )
+            expected = f"at most {most} bytes and {_MOST_HEADERS} headers"
+            self._refuse(_bad(431, f"The request's head is too large: expected {expected}."))
 
-    def _refuse(self, status: int, message: str) -> None:
+    def _check_framing(self) -> None:
+        most = self._listener.limits.head_bytes
+        if self._framing > most:
+            self._refuse(_bad(431, f"What stands beside the body is too large: expected at most {most} bytes."))
+
+    def _check_body(self, size: int, got: str) -> None:
+        """Whether as much may come from this client, and now."""
+        limits = self._listener.limits
+        if size > limits.body_bytes:
+            message = f"The body is too large: expected at most {limits.body_bytes} bytes, got {got}."
+            self._refuse(_bad(413, message))
+        elif self._listener.held > limits.held_bytes:
+            self._refuse(busy("The server holds too many bytes of requests"))
+        elif size > _STRANGERS_BYTES and not self._known:
+            turned_away = self._listener.stranger(self._headers)
+            self._known = turned_away is None
+            if turned_away is not None:
+                self._refuse(turned_away)
+
+    def _refuse(self, response: Response) -> None:
         """Answer what cannot be read on, after what was asked before it, and take nothing more."""
         if self._discarding:
             return
         self._discarding = True
-        response = error_response(status, message, "RequestError")
+        self._release(len(self._body))
+        self._body = b""
         if self._busy or self._waiting:
             self._waiting.append(response)
         else:
@@ -252,7 +293,9 @@ class Connection(asyncio.Protocol):
         self.deadline = _FOREVER
         if self._reading and not self._discarding:
             what = "head" if self._reading == "head" else "body"
-            self._refuse(408, f"The request's {what} took too long: expected the whole of it in time, got a part.")
+            self._refuse(
+                _bad(408, f"The request's {what} took too long: expected the whole of it in time, got a part.")
+            )
         else:
             self._transport.abort()
 
@@ -264,3 +307,7 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once."""
         self._transport.abort()
+
+
+def _bad(status: int, message: str) -> Response:
+    return error_response(status, message, "RequestError")

@@ -6,13 +6,13 @@ import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from email.utils import formatdate
 from typing import NamedTuple, TypeAlias
 
 from serve.http.connection import Connection
 from serve.http.request import Request
-from serve.protocol.messages import Pending, Response, error_response
+from serve.protocol.messages import Pending, Response, busy
 
 _SWEEP_SECONDS = 0.25
 _TOGETHER = 8
@@ -30,6 +30,8 @@ class Limits(NamedTuple):
     """Between two requests, and until an answer is taken."""
     head_bytes: int
     body_bytes: int
+    held_bytes: int
+    """Of all bodies that are being read or answered, in one worker."""
     connections: int
     """Open at a time, in one worker."""
 
@@ -59,6 +61,9 @@ class Listener:
         self.connections: set[Connection] = set()
         self.draining = False
         self.refused: Callable[[int], None] = lambda status: None
+        self.stranger: Callable[[Mapping[str, str]], Response | None] = lambda headers: None
+        """Gives the answer for whom the door does not know, by a request's headers; such send no large bodies."""
+        self.held = 0
         self._socket = sock
         self._tls = tls
         self._handshakes: set[asyncio.Task[object]] = set()
@@ -141,10 +146,7 @@ class Listener:
                     return
 
     def _bytes_when_full(self) -> bytes:
-        response = error_response(
-            503, f"There are too many connections: expected at most {self.limits.connections}. Try again soon."
-        )
-        response.headers.append(("Retry-After", "1"))
+        response = busy(f"There are too many connections: expected at most {self.limits.connections}")
         return self.bytes_of(response, keep=False, with_body=True, request_id="")
 
     def _sweep(self) -> None:

@@ -71,4 +71,11 @@ def error_response(status: int, message: str, kind: str | None = None) -> Respon
     return response
 
 
+def busy(why: str) -> Response:
+    """The answer where too much is under way already: 503, to be tried again soon."""
+    response = error_response(503, f"{why}. Try again soon.")
+    response.headers.append(("Retry-After", "1"))
+    return response
+
+
 _STATUS_LINES = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}

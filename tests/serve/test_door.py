@@ -77,6 +77,26 @@ def test_without_a_known_token_nothing_is_answered_but_health_and_the_page(guard
     assert guarded.pool.request("GET", "/").status == 200
 
 
+def test_a_large_body_without_a_token_is_refused_before_it_is_whole(guarded, tokens):
+    _, secrets = tokens
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\n".encode()
+    announced = head + b"Content-Length: 1000000\r\n\r\n"
+    pieces = head + b"Transfer-Encoding: chunked\r\n\r\n20000\r\n" + b" " * 0x20000 + b"\r\n"
+    for sent in (announced, pieces):
+        with guarded.connect() as connection:
+            connection.sendall(sent)
+            answer = connection.recv(10_000)
+        assert answer.startswith(b"HTTP/1.1 401 ")
+        assert b"WWW-Authenticate" in answer
+    body = b" " * 1_000_000 + ACT
+    assert guarded.request("POST", PATH, body, bearing(secrets["act"]))[0] == 200
+    # A token that comes too late, behind the body, opens nothing.
+    late = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n" % (len(ACT), ACT)
+    with guarded.connect() as connection:
+        connection.sendall(head + late + f"Authorization: Bearer {secrets['act']}\r\n\r\n".encode())
+        assert connection.recv(10_000).startswith(b"HTTP/1.1 401 ")
+
+
 def test_a_client_may_act_and_only_an_administrator_may_change_things(guarded, tokens):
     _, secrets = tokens
     assert guarded.request("POST", PATH, ACT, bearing(secrets["act"]))[0] == 200

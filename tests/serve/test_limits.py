@@ -1,5 +1,6 @@
 """Clients that are slow, greedy or broken hold up nobody else, and are told."""
 
+import contextlib
 import gzip
 import json
 import os
@@ -138,6 +139,62 @@ def test_a_head_beyond_all_measure_is_a_431(server):
         with server.connect() as connection:
             connection.sendall(HEAD + lines + b"\r\n" + BODY)
             assert answer_of(connection).startswith(b"HTTP/1.1 431 ")
+
+
+def chunked(*parts: bytes, trailers: bytes = b"") -> bytes:
+    head = b"POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n" % ACT.encode()
+    return head + b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n" + trailers + b"\r\n"
+
+
+def test_what_is_sent_behind_a_body_is_no_header(server):
+    with server.connect() as connection:
+        connection.sendall(chunked(BODY[:7], BODY[7:], trailers=b"X-Request-Id: late\r\nContent-Encoding: gzip\r\n"))
+        answer = answer_of(connection)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"late" not in answer
+
+
+def test_what_is_sent_behind_a_body_without_end_is_a_431(server):
+    with server.connect() as connection:
+        connection.sendall(chunked(BODY)[:-2] + b"X-A: ")
+        for _ in range(8):
+            time.sleep(0.02)
+            connection.sendall(b"a" * 10_000)
+        assert answer_of(connection).startswith(b"HTTP/1.1 431 ")
+
+
+def test_a_body_in_thousands_of_pieces_is_read_whole(server):
+    body = BODY + b" " * 20_000
+    with server.connect() as connection:
+        connection.sendall(chunked(*(body[index : index + 1] for index in range(len(body)))))
+        assert answer_of(connection).startswith(b"HTTP/1.1 200 ")
+
+
+def test_bodies_of_many_clients_together_are_bounded(start_server, models):
+    server = start_server(models)
+    most = 16 * 2**20
+    head = f"POST {ACT} HTTP/1.1\r\nHost: x\r\nContent-Length: {most}\r\n\r\n".encode()
+    clients = [server.connect() for _ in range(18)]
+    answers = []
+    for client in clients:
+        client.settimeout(5)
+        client.sendall(head)
+        with contextlib.suppress(OSError):
+            client.sendall(b" " * (most - 1))
+    for client in clients:
+        client.settimeout(0.2)
+        with contextlib.suppress(OSError):
+            answers.append(client.recv(1000))
+    assert answers
+    assert all(one.startswith(b"HTTP/1.1 503 ") and b"Retry-After" in one for one in answers)
+    assert len(answers) <= 3
+    for client in clients:
+        client.close()
+    time.sleep(0.5)
+    assert server.act("cartpole", {"observation": [0, 0, 1, 0]})[0] == 200
+    with server.connect() as connection:
+        connection.sendall(head[:-2] + b"Connection: close\r\n\r\n" + BODY + b" " * (most - len(BODY)))
+        assert answer_of(connection).startswith(b"HTTP/1.1 200 ")
 
 
 def test_requests_sent_together_are_answered_in_order(server):
