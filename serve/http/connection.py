@@ -216,7 +216,9 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _write(self, request: Request, response: Response) -> None:
-        keep = request.keep_alive and not self._closing and not self._listener.draining
+        # A client that sends nothing more (`_closing`) still gets all its answers.
+        is_last = self._closing and not self._waiting
+        keep = request.keep_alive and not is_last and not self._listener.draining
         if not keep:
             self._closing = self._discarding = True
             self._waiting.clear()

@@ -141,6 +141,10 @@ def test_a_head_beyond_all_measure_is_a_431(server):
             assert answer_of(connection).startswith(b"HTTP/1.1 431 ")
 
 
+def request(body: bytes) -> bytes:
+    return b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (ACT.encode(), len(body), body)
+
+
 def chunked(*parts: bytes, trailers: bytes = b"") -> bytes:
     head = b"POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n" % ACT.encode()
     return head + b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n" + trailers + b"\r\n"
@@ -206,6 +210,18 @@ def test_requests_sent_together_are_answered_in_order(server):
     kinds = [b"action" if b'"action"' in part else b"live" for part in answer.split(b"HTTP/1.1 200 OK")[1:]]
     assert kinds == [b"action", b"live", b"action", *[b"live"] * 20, b"action"]
     assert b"HTTP/1.1 400 " in answer
+
+
+def test_a_client_that_sends_nothing_more_gets_all_its_answers(start_server, models):
+    server = start_server(models, "--batching", "on", "--max-batch-delay-us", "20000")
+    rows = [[0, 0, value, 0.5] for value in (-1, 1, -2, 2, 1, -1)]
+    bodies = [json.dumps({"observation": row}).encode() for row in rows]
+    with server.connect() as connection:
+        connection.sendall(b"".join(request(body) for body in bodies))
+        connection.shutdown(socket.SHUT_WR)
+        answers = answer_of(connection).split(b"HTTP/1.1 200 OK")[1:]
+    actions = [json.loads(answer.partition(b"\r\n\r\n")[2])["action"] for answer in answers]
+    assert actions == [bundles.discrete_action(row) for row in rows]
 
 
 def test_expect_and_head_and_http_1_0(server):
