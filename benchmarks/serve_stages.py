@@ -38,10 +38,13 @@ HEAD = (
 
 
 class Nowhere(asyncio.Transport):
-    """A transport that throws everything away."""
+    """A transport that throws everything away, and counts it."""
+
+    answers = 0
 
     def write(self, data: object) -> None:
         """Throw it away."""
+        self.answers += 1
 
     def get_extra_info(self, name: str, default: object = None) -> object:
         """A client's address."""
@@ -79,7 +82,7 @@ async def measured() -> list[str]:
     """The four parts of a request to act, as a table's lines (policy 4→64→64→2, JSON)."""
     with tempfile.TemporaryDirectory() as folder:
         publish_mlp(Path(folder), "small", 4, 64, 2, discrete=True)
-        settings = Settings(models=Path(folder))
+        settings = Settings(models=Path(folder), batching="off")  # the loop does not turn here
         repository, _ = open_repository(settings)
     parts = assemble(settings, repository)
     loop = asyncio.get_running_loop()
@@ -87,7 +90,8 @@ async def measured() -> list[str]:
     with socket.socket() as unused:
         listener = Listener(loop, unused, front, Limits(10, 10, 10, 32768, 2**20, 2**20, 10))
         connection = Connection(listener)
-        connection.connection_made(Nowhere())
+        nowhere = Nowhere()
+        connection.connection_made(nowhere)
         raw = HEAD % len(BODY) + BODY
         answer = front(Request("POST", "/v1/policies/small/act", "", {}, BODY))
         gc.freeze()
@@ -95,6 +99,7 @@ async def measured() -> list[str]:
         run = whole - _without_running(parts.handlers, lambda: connection.data_received(raw))
         listener.application = lambda request: answer
         empty = smallest(lambda: connection.data_received(raw))
+    assert nowhere.answers == 3 * ROUNDS * REQUESTS, "a request was not answered at once"
     policy = repository.get("small")
     parse = smallest(lambda: parts.handlers.jobs.act(Request("POST", "", "", {}, BODY), policy))
     front.close()
