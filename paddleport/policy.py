@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -97,8 +96,8 @@ class Policy:
             UsageError: an action is to be drawn, and the policy (DQN's) has no distribution, or `rng` is no generator.
         """
         feeds = self._plain(obs) or self._one(obs)
-        action = (self.act_checked(feeds) if deterministic else self._draw(feeds, rng))[0]
-        return int(action) if self._is_choice else action
+        actions = self.act_checked(feeds) if deterministic else self._draw(feeds, rng)
+        return actions.item() if self._is_choice else actions[0]
 
     def act_batch(self, obs: Any, *, deterministic: bool = True, rng: np.random.Generator | None = None) -> Array:  # noqa: ANN401
         """The actions for observations [batch, …]: [batch] for Discrete, [batch, …] for other spaces.
@@ -154,11 +153,10 @@ class Policy:
 
     def _plain(self, obs: Any) -> Leaves | None:  # noqa: ANN401
         """An array that is just what the graph takes, as a control loop has it, checked in a tenth of the time."""
-        if type(obs) is not np.ndarray or obs.shape != self._shape or obs.dtype != self._dtype:
+        if type(obs) is not np.ndarray or obs.dtype is not self._dtype or obs.shape != self._shape:
             return None
-        flat = obs if obs.ndim == 1 else obs.ravel()
-        # Finite only where every number is; what overflows goes the long way and is looked at.
-        return {OBSERVATION: obs[np.newaxis]} if math.isfinite(flat.dot(flat)) else None
+        # What overflows goes the long way and is looked at.
+        return {OBSERVATION: obs[np.newaxis]} if observation.is_plainly_finite(obs) else None
 
     def _one(self, obs: Any) -> Leaves:  # noqa: ANN401
         space = self.manifest.observation_space
@@ -187,15 +185,20 @@ class Policy:
             ObservationError: an output is not finite. The golden vectors were, so it is the observations.
         """
         results = self._session.run(feeds, outputs)
-        for position, array in enumerate(results):
-            if array.dtype.kind == "f" and not observation.is_finite(array, array.dtype):
-                name = outputs[position]
-                raise ObservationError(
-                    f"The policy's {name!r} is not finite for this observation",
-                    expected="observations like those it was trained on",
-                    got=f"magnitudes up to {max(np.abs(obs).max() for obs in feeds.values()):.3g}",
-                )
+        for array in results:
+            if array.dtype.kind == "f" and not observation.is_plainly_finite(array):
+                _check_finite(results, outputs, feeds)
         return results
+
+
+def _check_finite(results: Sequence[Array], names: Sequence[str], feeds: Mapping[str, Array]) -> None:
+    for array, name in zip(results, names, strict=True):
+        if array.dtype.kind == "f" and not observation.is_finite(array, array.dtype):
+            raise ObservationError(
+                f"The policy's {name!r} is not finite for this observation",
+                expected="observations like those it was trained on",
+                got=f"magnitudes up to {max(np.abs(obs).max() for obs in feeds.values()):.3g}",
+            )
 
 
 def _is_reset_result(obs: Any, space: Space) -> bool:  # noqa: ANN401
