@@ -124,7 +124,13 @@ def show(result: Result) -> None:
     """Print what was published as a table."""
     console = Console(emoji=False, markup=False)
     table = Table(
-        "policy", "file", "bytes", "mean return ± std", "agreement", title=result.bundle, title_justify="left"
+        "policy",
+        "file",
+        "bytes",
+        "mean return ± std (episodes)",
+        "agreement",
+        title=result.bundle,
+        title_justify="left",
     )
     table.add_row("trainer", "", "", _played(result.trainer), "")
     for name, info in result.precisions.items():
@@ -201,4 +207,4 @@ def _check(chosen: Options) -> None:
 
 
 def _played(played: ReturnStatistics | None) -> str:
-    return f"{played.mean:.1f} ± {played.std:.1f} ({played.episodes} episodes)" if played else "–"
+    return f"{played.mean:.1f} ± {played.std:.1f} ({played.episodes})" if played else "–"

@@ -76,10 +76,10 @@ def _parity(manifest: Manifest) -> str:
 
 
 def _precisions(manifest: Manifest) -> Table:
-    table = Table("precision", "file", "bytes", "mean return ± std", "agreement")
+    table = Table("precision", "file", "bytes", "mean return ± std (episodes)", "agreement")
     for name, info in manifest.precisions.items():
         played = info.measured_return
-        returns = f"{played.mean:.1f} ± {played.std:.1f} ({played.episodes} episodes)" if played else "–"
+        returns = f"{played.mean:.1f} ± {played.std:.1f} ({played.episodes})" if played else "–"
         agreement = "–" if info.action_agreement is None else f"{info.action_agreement:.4f}"
         table.add_row(name, info.file, str(manifest.files[info.file].size), returns, agreement)
     return table

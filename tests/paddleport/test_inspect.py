@@ -36,7 +36,7 @@ def test_the_tables_say_what_the_policy_is(capfd, published):
     assert rows["outputs"] == ["action [batch], logits [batch, 2], value [batch]"]
     assert rows["opset, IR"] == ["13, 8"]
     size = str((published / "policy.onnx").stat().st_size)
-    assert rows["float32"] == ["policy.onnx", size, "500.0 ± 0.0 (20 episodes)", "–"]
+    assert rows["float32"] == ["policy.onnx", size, "500.0 ± 0.0 (20)", "–"]
     assert rows["int8"][0] == "policy.int8.onnx"
 
 
