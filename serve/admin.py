@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -13,14 +13,16 @@ from serve.protocol.messages import RequestError, Response, error_response, json
 from serve.protocol.parsing import parse
 from serve.runtime.table import Split
 
+_Version = Annotated[int, msgspec.Meta(ge=1, lt=10**9)]
+
 
 class _RollBack(msgspec.Struct, forbid_unknown_fields=True):
-    version: int | None = None
+    version: _Version | None = None
 
 
 class _Split(msgspec.Struct, forbid_unknown_fields=True):
     kind: str
-    version: int
+    version: _Version
     share: float
 
 

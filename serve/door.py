@@ -181,4 +181,7 @@ def _parse(path: Path, number: int, line: str) -> Token:
 
 
 def _same_site(request: Request, origin: str) -> bool:
-    return urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
+    try:
+        return urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
+    except ValueError:  # it is no address at all
+        return False

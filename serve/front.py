@@ -27,6 +27,7 @@ from serve.wsgi import answer_of
 
 _FEW_BYTES = 64 * 1024
 _THREADS = 8
+_READERS = 2  # a large body takes many times its bytes while it is read, and the interpreter all the while
 _LONGEST_CHANGE = 150.0  # seconds: every worker opens a version, which may take minutes on a GPU
 
 
@@ -64,6 +65,7 @@ class Front:
         self._deadline = settings.deadline
         self._most_waiting = settings.max_queue
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="request")
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="read")
         self._now = handlers.statistics.now
         self._now.update(in_flight=0, queued=0)
         self._viewers = ThreadPoolExecutor(_THREADS, thread_name_prefix="view")
@@ -124,7 +126,7 @@ class Front:
 
     def close(self) -> None:
         """Wait for nothing more."""
-        for threads in (self._threads, self._viewers):
+        for threads in (self._threads, self._readers, self._viewers):
             threads.shutdown(wait=False, cancel_futures=True)
         self._batcher.close()
         if self._traces:
@@ -147,7 +149,7 @@ class Front:
         job = None
         try:
             begin = self._handlers.begin
-            job = await self._loop.run_in_executor(self._threads, begin, hot.protocol, request, hot.name, hot.version)
+            job = await self._loop.run_in_executor(self._readers, begin, hot.protocol, request, hot.name, hot.version)
             if self._batcher.takes(job):
                 return await self._batcher.add(job)
             return await self._loop.run_in_executor(self._threads, self._batcher.together.alone, job)

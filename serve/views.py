@@ -9,6 +9,7 @@ import msgspec
 
 from paddleport.errors import PaddleportError
 from serve.control import Control
+from serve.handlers import version_number
 from serve.messages import Gather, Gathered
 from serve.metrics import exposition
 from serve.protocol import describe, openapi
@@ -93,9 +94,10 @@ class Views:
         route = self._repository.route(name)
         if version is None:
             return [route.versions[number] for number in sorted(route.versions)]
-        if not version.isdigit() or int(version) not in route.versions:
+        number = version_number(version) or 0
+        if number not in route.versions:
             raise UnknownPolicyError(f"Policy {name!r} has no such version open", got=repr(version))
-        return [route.versions[int(version)]]
+        return [route.versions[number]]
 
     def _gathered(self) -> Gathered:
         gathered = self._control.ask(Gather())

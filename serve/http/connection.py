@@ -20,6 +20,7 @@ _MOST_HEADERS = 100
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LINGER_SECONDS = 5.0
 _FOREVER = float("inf")
+_OFFER = ("connection", "upgrade", "http2-settings", "expect")
 _STRANGERS_BYTES = 64 * 1024  # of a body, from whom the door does not know
 _USUAL_NAMES = {
     name.encode(): name.lower()
@@ -38,8 +39,9 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_body", "_busy", "_closing", "_discarding", "_framing", "_head_size", "_headers", "_held", "_known",
-        "_listener", "_loop", "_number", "_parser", "_peer", "_reading", "_target", "_transport", "_waiting",
+        "_body", "_busy", "_closing", "_discarding", "_fields", "_head_size", "_headers", "_held", "_known",
+        "_listener", "_loop", "_number", "_parser", "_peer", "_reading", "_target", "_transport", "_unfinished",
+        "_waiting",
         "deadline",
     )  # fmt: skip
 
@@ -63,7 +65,8 @@ class Connection(asyncio.Protocol):
         self._body: bytes | bytearray = b""
         self._head_size = 0
         self._known = False  # whether the door was asked, and knows the client
-        self._framing = 0  # bytes that came since the last of the body
+        self._fields = 0
+        self._unfinished = 0  # bytes that came since the last whole piece of the head or the body
 
     # What the event loop calls.
 
@@ -86,24 +89,20 @@ class Connection(asyncio.Protocol):
         """Bytes have come."""
         if self._discarding:
             return
-        number, length = self._number, len(self._body)
+        before = self._progress()
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._discarding = self._closing = (
-                True  # the offer of another protocol is declined by answering in this one
-            )
-            self._close_if_done()
+        except httptools.HttpParserUpgrade as offer:
+            self._decline(data[offer.args[0] :])
+            return
         except httptools.HttpParserError as error:
             # A callback of ours that fails is a defect; everything else is the client's.
             got = str(error)
             self._refuse(_bad(400, f"This is no HTTP/1.1 request: {got}." if got else "This is no HTTP/1.1 request."))
-        if self._reading == "head":
-            self._head_size += len(data)
-            self._check_head()
-        elif self._reading == "body" and number == self._number:
-            self._framing = self._framing + len(data) if length == len(self._body) else 0
-            self._check_framing()
+        if self._reading:
+            self._unfinished = self._unfinished + len(data) if before == self._progress() else 0
+            if self._unfinished > self._listener.limits.head_bytes:
+                self._refuse_head()
 
     def eof_received(self) -> bool:
         """The client sends nothing more; it may still read."""
@@ -137,20 +136,21 @@ class Connection(asyncio.Protocol):
     def on_url(self, url: bytes) -> None:
         """A piece of the request's target."""
         self._target += url
+        self._count_head(len(url))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header; what is sent behind a body as one is no header, for it may not change how the request is read."""
-        if self._reading == "body":
+        if self._reading == "body" or self._discarding:
             return
+        self._fields += 1
+        self._count_head(len(name) + len(value))
         key = _USUAL_NAMES.get(name) or name.decode("latin-1").lower()
         text = value.decode("latin-1")
-        self._head_size += len(name) + len(value)
         self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
 
     def on_headers_complete(self) -> None:
         """The head is whole; the body follows."""
         self._reading = "body"
-        self._check_head()
         self.deadline = self._loop.time() + self._listener.limits.body_seconds
         announced = self._headers.get("content-length", "")
         if announced.isdigit():
@@ -174,6 +174,8 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """The request is whole."""
+        if self._parser.should_upgrade():
+            return  # it comes again without the offer: `_decline`
         self._reading = ""
         if self._discarding:
             return
@@ -189,6 +191,24 @@ class Connection(asyncio.Protocol):
                 self._transport.pause_reading()
         else:
             self._serve(request)
+
+    def _decline(self, rest: bytes) -> None:
+        """Read a request that offers to go on in another protocol again, as if it had not: llhttp leaves its body out.
+
+        Args:
+            rest: what came behind its head.
+        """
+        method, version = self._parser.get_method().decode("ascii"), self._parser.get_http_version()
+        if self._discarding or method == "CONNECT":
+            self._refuse(_bad(405, "This server is no proxy: expected GET, POST or PUT, got CONNECT."))
+            return
+        lines = [f"{method} {self._target.decode('latin-1')} HTTP/{version}"]
+        lines += [f"{name}: {value}" for name, value in self._headers.items() if name not in _OFFER]
+        if "close" in self._headers.get("connection", "").lower():
+            lines.append("connection: close")
+        self._parser = httptools.HttpRequestParser(self)
+        self._reset()
+        self.data_received("\r\n".join([*lines, "", ""]).encode("latin-1") + rest)
 
     # From requests to answers.
 
@@ -241,16 +261,18 @@ class Connection(asyncio.Protocol):
 
     # What goes wrong.
 
-    def _check_head(self) -> None:
-        most = self._listener.limits.head_bytes
-        if not self._discarding and (self._head_size > most or len(self._headers) > _MOST_HEADERS):
-            expected = f"at most {most} bytes and {_MOST_HEADERS} headers"
-            self._refuse(_bad(431, f"The request's head is too large: expected {expected}."))
+    def _progress(self) -> tuple[int, int, int, int]:
+        return self._number, len(self._target), self._fields, len(self._body)
 
-    def _check_framing(self) -> None:
-        most = self._listener.limits.head_bytes
-        if self._framing > most:
-            self._refuse(_bad(431, f"What stands beside the body is too large: expected at most {most} bytes."))
+    def _count_head(self, size: int) -> None:
+        self._head_size += size
+        if self._head_size > self._listener.limits.head_bytes or self._fields > _MOST_HEADERS:
+            self._refuse_head()
+
+    def _refuse_head(self) -> None:
+        expected = f"at most {self._listener.limits.head_bytes} bytes and {_MOST_HEADERS} headers"
+        what = "head" if self._reading == "head" else "part beside its body"
+        self._refuse(_bad(431, f"The request's {what} is too large: expected {expected}."))
 
     def _check_body(self, size: int, got: str) -> None:
         """Whether as much may come from this client, and now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from paddleport.errors import UsageError
 from paddleport.manifest import Manifest
 from paddleport.spaces import OBSERVATION, Array, Box, Leaves
 from serve.protocol.messages import JSON, RequestError, Response, json_response
-from serve.protocol.parsing import parse, parse_msgpack
+from serve.protocol.parsing import check_batch, parse, parse_msgpack
 
 MSGPACK = "application/msgpack"
 NPY = "application/x-npy"
@@ -62,7 +63,7 @@ _DECODER = msgspec.json.Decoder(_Body)
 _MSGPACK_DECODER = msgspec.msgpack.Decoder(_Body, ext_hook=lambda code, data: _no_extension(code))
 
 
-def decode(body: bytes, manifest: Manifest, content_type: str = "") -> ActRequest:
+def decode(body: bytes, manifest: Manifest, content_type: str = "", most: int = sys.maxsize) -> ActRequest:
     """Read the body of an act request.
 
     Args:
@@ -70,6 +71,7 @@ def decode(body: bytes, manifest: Manifest, content_type: str = "") -> ActReques
         manifest: of the policy that is asked.
         content_type: as sent; anything but msgpack and npy is read as JSON, since many clients say nothing or
             something else.
+        most: observations in one request.
 
     Raises:
         RequestError: the body is not of this form.
@@ -98,6 +100,8 @@ def decode(body: bytes, manifest: Manifest, content_type: str = "") -> ActReques
         obs = observation.one(space, by_names(space, given) if type(given) is dict else given)
     else:
         rows = content.observations
+        if isinstance(rows, list):
+            check_batch(len(rows), most)
         if isinstance(space, Box) and space.names and type(rows) is list and rows and type(rows[0]) is dict:
             rows = [by_names(space, row) for row in rows]
         obs = observation.many(space, rows)
@@ -216,7 +220,7 @@ def _from_npy(body: bytes, manifest: Manifest) -> ActRequest:
         if dtype.kind not in "biuf" or dtype.hasobject or count < 0 or count * dtype.itemsize != left:
             raise ValueError(f"{left} bytes for shape {list(shape)} of type {dtype}")
         array = np.frombuffer(body, dtype, count, stream.tell()).reshape(shape, order="F" if fortran else "C")
-    except (ValueError, TypeError, OverflowError, SyntaxError, MemoryError, RecursionError) as error:
+    except Exception as error:  # NumPy reads the header as Python, and fails in many ways
         raise RequestError(
             "The body is no NumPy file of numbers", expected="what numpy.save writes", got=error
         ) from error

@@ -76,6 +76,16 @@ def decompressed(body: bytes, encoding: str, limit: int) -> bytes:
     return plain
 
 
+def check_size(size: int, limit: int) -> None:
+    """Refuse a body of more bytes than `limit`.
+
+    Raises:
+        RequestError: it is too large (413).
+    """
+    if size > limit:
+        raise _too_large(f"{size} bytes", limit)
+
+
 def _too_large(got: str, limit: int) -> RequestError:
     return RequestError(
         "The body is too large",

@@ -7,6 +7,7 @@ that length is 0, one raw tensor for a policy with one input.
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any, NamedTuple
 
 import msgspec
@@ -17,7 +18,7 @@ from paddleport.manifest import Manifest, TensorInfo
 from paddleport.spaces import OBSERVATION, Array, Box, Leaf, leaf_spaces
 from serve.protocol import tensors
 from serve.protocol.messages import RequestError
-from serve.protocol.parsing import parse
+from serve.protocol.parsing import check_batch, parse
 
 _EXPECTED = '{"inputs": [{"name", "shape", "datatype", "data"}], "outputs": [{"name"}]}, outputs optional'
 _FEW = 64
@@ -72,13 +73,14 @@ class _Body(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_Body)
 
 
-def decode(body: bytes, header_length: str | None, manifest: Manifest) -> InferRequest:
+def decode(body: bytes, header_length: str | None, manifest: Manifest, most: int = sys.maxsize) -> InferRequest:
     """Read an infer request.
 
     Args:
         body: the decompressed body.
         header_length: `Inference-Header-Content-Length` as sent, or None.
         manifest: of the policy that is asked.
+        most: observations in one request.
 
     Raises:
         RequestError: the request is not of this form.
@@ -91,6 +93,7 @@ def decode(body: bytes, header_length: str | None, manifest: Manifest) -> InferR
     if plain is not None:
         return plain
     content = parse(_DECODER, body[:length], _EXPECTED)
+    check_batch(max((given.shape[0] for given in content.inputs if given.shape), default=0), most)
     feeds = _feeds(content.inputs, memoryview(body)[length:], manifest)
     return InferRequest(content.id, feeds, _outputs(content, manifest))
 

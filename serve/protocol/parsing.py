@@ -10,6 +10,7 @@ import msgspec
 from serve.protocol.messages import RequestError
 
 T = TypeVar("T")
+_LARGE = 2**20
 
 
 def parse(decoder: msgspec.json.Decoder[T], text: bytes, expected: str) -> T:
@@ -41,6 +42,16 @@ def parse(decoder: msgspec.json.Decoder[T], text: bytes, expected: str) -> T:
         raise RequestError("The JSON body is nested too deeply", expected=expected) from error
 
 
+def check_batch(count: int, most: int) -> None:
+    """Refuse a batch before arrays are made of it, which would take many times its body's bytes.
+
+    Raises:
+        RequestError: it is too large.
+    """
+    if count > most:
+        raise RequestError("The batch is too large", expected=f"at most {most} observations", got=count)
+
+
 def parse_msgpack(decoder: msgspec.msgpack.Decoder[T], data: bytes, expected: str) -> T:
     """Decode msgpack.
 
@@ -67,6 +78,8 @@ def _refuse_constant(word: str) -> float:
 
 def _holds_non_finite(text: bytes) -> bool:
     """Whether the text would be JSON up to its first bare NaN or Infinity. Costs a second parse, of bad bodies only."""
+    if len(text) > _LARGE:
+        return False  # it would hold up every thread for seconds, and only for a better message
     try:
         json.loads(text, parse_constant=_refuse_constant)
     except _NonFiniteError:

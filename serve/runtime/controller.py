@@ -39,7 +39,7 @@ class _Known:
     """What is known of one policy."""
 
     ready: dict[int, _Print] = field(default_factory=dict)
-    refused: dict[int, tuple[_Print, str]] = field(default_factory=dict)
+    refused: dict[int, tuple[_Print | None, str]] = field(default_factory=dict)
     default: int | None = None
     pin: int | None = None
     """By `--policy name=2`, or by a rollback."""
@@ -205,7 +205,9 @@ class Controller:
     def drop(self, name: str, version: int, reason: str) -> None:
         """A version that a new worker could not open serves nowhere any longer."""
         known = self._get(name)
-        known.refused[version] = (known.ready.pop(version, (0, 0)), reason)
+        known.ready.pop(version, None)
+        known.refused[version] = (None, reason)  # looked at again at once: the worker may have come at a bad moment
+        _LOG.warning("%s version %d serves no longer: %s", name, version, reason)
         self._settle(known)
         self._commit()
 

@@ -87,6 +87,20 @@ def test_a_refused_version_is_tried_again_only_when_it_changed(models, fleet):
     assert (fleet.table["a"].default, fleet.table["a"].refused) == (3, {})
 
 
+def test_a_version_that_a_new_worker_could_not_open_is_tried_again(models, fleet):
+    control = started(models, fleet)
+    control.drop("a", 3, "bad moment")
+    assert (fleet.table["a"].default, fleet.table["a"].refused) == (2, {3: "bad moment"})
+    control.look()
+    assert (fleet.table["a"].default, fleet.table["a"].refused) == (3, {})
+    fleet.bad.add(("a", 3))
+    control.drop("a", 3, "damaged")
+    for _ in range(3):
+        control.look()
+    assert fleet.opened.count(("a", 3)) == 3
+    assert fleet.table["a"].refused == {3: "bad"}
+
+
 def test_a_rollback_holds_until_a_newer_version_and_a_pin_for_ever(models, fleet):
     control = started(models, fleet, {"b": 1})
     assert control.roll_back("a") == 2

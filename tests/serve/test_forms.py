@@ -2,6 +2,7 @@
 
 import io
 import json
+import struct
 
 import msgspec
 import numpy as np
@@ -131,6 +132,10 @@ def test_msgpack_in_is_msgpack_out(server):
     assert content["value"] == pytest.approx([bundles.value(OBS)] * 2, abs=1e-6)
 
 
+def odd_npy(header):
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header
+
+
 def as_npy(array):
     stream = io.BytesIO()
     np.save(stream, array)
@@ -155,6 +160,11 @@ def test_a_numpy_file_in_is_a_numpy_file_out(server, rows):
     [
         ("application/x-npy", b""),
         ("application/x-npy", b"\x93NUMPY\x01\x00v\x00{'descr': '|O'}"),
+        ("application/x-npy", odd_npy(b"{'descr': '<f4', 'shape': (")),
+        ("application/x-npy", odd_npy(b"'''")),
+        ("application/x-npy", odd_npy(b"(" * 3000)),
+        ("application/x-npy", odd_npy(b"{'descr': (), 'fortran_order': False, 'shape': (4,)}")),
+        ("application/x-npy", odd_npy(b"{'descr': ('<f4',), 'fortran_order': False, 'shape': (4,)}")),
         ("application/x-npy", as_npy(np.float32(OBS))[:-3]),
         ("application/x-npy", as_npy(np.array(["a", "b"]))),
         ("application/x-npy", as_npy(np.zeros((2, 3), np.float32))),
@@ -194,6 +204,8 @@ def test_triton_configuration_and_statistics(server):
     assert stats["inference_count"] == before + 6
     assert stats["inference_stats"]["fail"]["count"] >= 1
     assert stats["inference_stats"]["compute_infer"]["ns"] > 0
+    for odd in ("%C2%B2", "01", "0", "9" * 8000):
+        assert server.request("GET", f"/v2/models/values/versions/{odd}/stats")[0] == 404
     names = {entry["name"] for entry in server.request("GET", "/v2/models/stats")[2]["model_stats"]}
     assert {"cartpole", "drawn", "values"} <= names
 

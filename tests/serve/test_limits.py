@@ -196,9 +196,51 @@ def test_bodies_of_many_clients_together_are_bounded(start_server, models):
         client.close()
     time.sleep(0.5)
     assert server.act("cartpole", {"observation": [0, 0, 1, 0]})[0] == 200
+
+
+def test_a_body_larger_than_any_batch_of_the_policy_is_a_413_before_it_is_read(server):
+    batch = b'{"observations": [' + b", ".join([b"[0.123456789012, 0.0, 1.0, 0.0]"] * 4096) + b"]}"
+    assert server.request("POST", ACT, batch)[0] == 200
+    bomb = b'{"observations": [' + b"[0,0,0,0]," * 1_000_000 + b"[0,0,0,0]]}"
+    for body, headers in ((bomb, {}), (gzip.compress(bomb), {"Content-Encoding": "gzip"})):
+        status, _, answer = server.request("POST", ACT, body, headers)
+        assert status == 413
+        assert "Send fewer observations" in answer["error"]
+
+
+def test_headers_without_end_in_one_packet_are_a_431_at_once(server):
+    with server.connect() as greedy, server.connect() as other:
+        began = time.monotonic()
+        greedy.sendall(HEAD + b"a:b\r\n" * 50_000)
+        other.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert answer_of(other).startswith(b"HTTP/1.1 200 ")
+        assert time.monotonic() - began < 0.5
+        assert greedy.recv(1000).startswith(b"HTTP/1.1 431 ")
+
+
+def test_what_came_before_a_head_does_not_count_as_its_bytes(server):
+    large, small = request(BODY + b" " * 40_000), request(BODY)
     with server.connect() as connection:
-        connection.sendall(head[:-2] + b"Connection: close\r\n\r\n" + BODY + b" " * (most - len(BODY)))
-        assert answer_of(connection).startswith(b"HTTP/1.1 200 ")
+        connection.sendall(large + small[:20])
+        time.sleep(0.1)
+        connection.sendall(small[20:] + small.replace(b"Host: x", b"Host: x\r\nConnection: close"))
+        assert answer_of(connection).count(b"HTTP/1.1 200 ") == 3
+
+
+def test_an_offer_of_another_protocol_is_passed_over(server):
+    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAAAAMAAAAAAAQB\r\n"
+    one = request(BODY).replace(b"Host: x\r\n", b"Host: x\r\n" + offer)
+    for cut in (len(one), 40, len(one) - 10):
+        with server.connect() as connection:
+            connection.sendall(one[:cut])
+            time.sleep(0.05)
+            connection.sendall(one[cut:] + request(BODY) + one.replace(b"Upgrade, HTTP2", b"close, Upgrade, HTTP2"))
+            assert answer_of(connection).count(b'"action"') == 3
+    with server.connect() as connection:
+        connection.sendall(b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n" + one)
+        answer = answer_of(connection)
+    assert answer.startswith(b"HTTP/1.1 405 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
 
 
 def test_requests_sent_together_are_answered_in_order(server):
@@ -241,6 +283,10 @@ def test_batches_and_decompressed_bodies_are_bounded(start_server, models):
     status, answer = server.act("cartpole", {"observations": [[0, 0, 1, 0]] * 4})
     assert status == 400
     assert "at most 3 observations" in answer["error"]
+    tensor = {"name": "obs", "shape": [4, 4], "datatype": "FP32", "data": ["no number"]}
+    status, _, body = server.request("POST", "/v2/models/cartpole/infer", json.dumps({"inputs": [tensor]}).encode())
+    assert status == 400
+    assert "at most 3 observations" in body["error"]
     bomb = gzip.compress(b" " * 50_000_000)
     assert server.request("POST", ACT, bomb, {"Content-Encoding": "gzip"})[0] == 413
 

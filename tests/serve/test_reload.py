@@ -84,8 +84,21 @@ def test_rollback_reaches_every_worker_and_lasts_until_a_newer_version(start_ser
     assert status == 409
     assert "no older version" in answer["error"]
     assert server.request("POST", "/v1/policies/cartpole/rollback", b'{"version": 9}')[0] == 404
+    for odd in (b"99999999999999999999", b"0", b"-1", b"1.5"):
+        assert server.request("POST", "/v1/policies/cartpole/rollback", b'{"version": %s}' % odd)[0] == 400
     bundles.publish_discrete(two)
     assert wait_for(lambda: versions_seen(server, 4) == {3})
+
+
+def test_a_policy_comes_back_with_its_folder_after_a_worker_could_not_open_it(start_server, two, tmp_path):
+    server = start_server(two, "--watch-seconds", "0.1", "--workers", "2")
+    away = two.rename(tmp_path / "away")
+    before = server.workers()
+    os.kill(before[0], signal.SIGKILL)
+    assert wait_for(lambda: any("serves no longer" in line for line in server.lines))
+    away.rename(two)
+    assert wait_for(lambda: server.act("cartpole", OBS)[0] == 200)
+    assert wait_for(lambda: versions_seen(server) == {2})
 
 
 def test_a_replaced_worker_starts_as_the_others_are(start_server, two):
@@ -177,6 +190,7 @@ def test_shadow_answers_are_compared_and_never_returned(start_server, two):
         (b'{"kind": "canary", "version": 2, "share": 0.1}', 409),
         (b'{"kind": "canary", "version": 9, "share": 0.1}', 404),
         (b'{"kind": "canary", "version": 1, "share": 1.5}', 400),
+        (b'{"kind": "canary", "version": 99999999999999999999, "share": 0.5}', 400),
         (b'{"kind": "other", "version": 1, "share": 0.5}', 400),
         (b"{}", 400),
         (b"", 400),
