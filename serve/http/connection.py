@@ -155,6 +155,9 @@ class Connection(asyncio.Protocol):
         announced = self._headers.get("content-length", "")
         if announced.isdigit():
             self._check_body(int(announced[:20]), f"{announced} bytes")
+        coding = self._headers.get("transfer-encoding", "chunked")
+        if coding.strip().lower() != "chunked":
+            self._refuse(_bad(400, f"The Transfer-Encoding is unknown: expected chunked, got {coding!r}."))
         if "expect" in self._headers and not self._discarding and not self._busy:
             self._transport.write(_CONTINUE)
 

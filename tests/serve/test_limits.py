@@ -112,6 +112,7 @@ SMUGGLED = {
     "two lengths": b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
     "length and chunks": b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\n\r\n",
     "chunked and more": b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+    "coded and chunked": b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
     "odd chunked": b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
     "signed length": b"Content-Length: +5\r\n\r\nhello",
     "hexadecimal length": b"Content-Length: 0x5\r\n\r\nhello",
